@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.spark.session import start_session
 
 DATA = Path(__file__).parent / ".data"
@@ -121,7 +121,9 @@ def drained(relation: duckdb.DuckDBPyRelation) -> int:
 
 def check(spark: SparkSession, case: str, files: tuple[str, str]) -> int:
     """The rows of the result, after all engines agreed on them."""
-    ours = in_millrace(spark, case, *files).agg(n="count(*)", s="sum(bid_no)").collect().to_pylist()
+    ours = (
+        in_millrace(spark, case, *files).agg(n="count(*)", s="sum(bid_no)").to_arrow().to_pylist()
+    )
     theirs = in_spark(spark, case, *files).selectExpr("count(*) AS n", "sum(bid_no) AS s")
     alone = in_duckdb(case, *files).aggregate("count(*) AS n, sum(bid_no)::BIGINT AS s")
     assert ours == theirs.toArrow().to_pylist() == alone.to_arrow_table().to_pylist(), case

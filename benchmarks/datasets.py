@@ -32,7 +32,7 @@ from rich.table import Table
 
 import millrace as mr
 from millrace.config import MIB
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.spark.session import start_session
 
 DATA = Path(__file__).parent / ".data"

@@ -195,7 +195,7 @@ class Engines:
 
     def _millrace(self, number: int, scratch: Path) -> pa.Table:
         with mr.open(scratch, self.spark) as ws:
-            return QUERIES[number](Tables.open(ws, self.folder)).collect()
+            return QUERIES[number](Tables.open(ws, self.folder)).to_arrow()
 
     def _staged(self, number: int, scratch: Path) -> pa.Table:
         named = set(re.findall(r"\w+", sql_text(number, self.scale)))

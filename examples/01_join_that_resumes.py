@@ -43,7 +43,7 @@ def by_nation(ws: mr.Workspace) -> mr.Dataset:
 
 
 if "--first" in sys.argv:
-    by_nation(mr.open(f"{FOLDER}/mill", config=CONFIG)).collect()
+    by_nation(mr.open(f"{FOLDER}/mill", config=CONFIG)).to_arrow()
     sys.exit("not killed?")
 
 make_data()

@@ -35,7 +35,7 @@ def main() -> None:
                 print(f"query {number}\n{query.explain()}")
                 continue
             started = time.perf_counter()
-            answer = query.collect()
+            answer = query.to_arrow()
             took = time.perf_counter() - started
             print(answer.to_pandas().to_string(index=False, max_rows=20))
             print(f"query {number}: {answer.num_rows} rows in {took:.2f} s")

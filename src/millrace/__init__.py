@@ -12,7 +12,7 @@ Example:
     >>> import millrace as mr
     >>> ws = mr.open("./mill", spark)  # a folder; without `spark` a session is started when needed
     >>> orders = ws.read_parquet("orders/")
-    >>> orders.group_by("cust_id").agg(total="sum(amount)").sort("cust_id").collect().to_pylist()
+    >>> orders.group_by("cust_id").agg(total="sum(amount)").sort("cust_id").to_arrow().to_pylist()
     [{'cust_id': 1, 'total': 40}, {'cust_id': 2, 'total': 20}]
     >>> ws.close()
 """
@@ -29,7 +29,8 @@ logging.getLogger("millrace").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
     from millrace.config import Config
-    from millrace.dataset import Dataset, GroupedData
+    from millrace.datasets.dataset import Dataset
+    from millrace.datasets.grouped_data import GroupedData
     from millrace.durations import Duration
     from millrace.errors import (
         AgentUnreachable,
@@ -221,7 +222,8 @@ _PUBLIC = {
     "shuffle.reports": ("ParquetWritten", "QueryReport", "StageReport"),
     "shuffle.runs": ("Run",),
     "shuffle.cleanup": ("CleanupReport",),
-    "dataset": ("Dataset", "GroupedData"),
+    "datasets.dataset": ("Dataset",),
+    "datasets.grouped_data": ("GroupedData",),
     "pipeline.define.job": ("Job",),
     "pipeline.define.steps": ("Step",),
     "pipeline.define.context": ("Context",),

@@ -227,7 +227,7 @@ class FunctionFailed(TaskFailed):
     Example:
         >>> def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
         ...     raise ValueError("no such thing")
-        >>> orders.map_batches(bad, orders.schema, version="1").collect()
+        >>> orders.map_batches(bad, orders.arrow_schema, version="1").to_arrow()
         Traceback (most recent call last):
         millrace.errors.FunctionFailed: ...
     """

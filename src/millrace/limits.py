@@ -23,6 +23,8 @@ class Limits:
     """Most reduce partitions of one shuffle (partition numbers are held as 16 bits)."""
     sample_pieces_max: int = 64
     """How many pieces of the input are looked at to choose range bounds."""
+    sql_local_rows_max: int = 1_000_000
+    """Rows of a `range` in SQL that are made in this process; of more, Spark makes them."""
     sample_rows_max: int = 100_000
     """How many rows are looked at to choose range bounds."""
     part_files_max: int = 64

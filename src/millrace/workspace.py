@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from millrace.config import Config, checked_config
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.durations import Duration, milliseconds
 from millrace.execute.shuffle_requests import FileOptions, ShuffleArguments
 from millrace.journal.api import Journals
@@ -34,6 +34,7 @@ from millrace.storage.modes import parse_mode
 from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.storage.workspace_token import given_token
 from millrace.transport.owner import broker_address
+from millrace.workspace_sql import WorkspaceSql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +90,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     return Workspace(runtime)
 
 
-class Workspace:
+class Workspace(WorkspaceSql):
     """A folder or bucket with shuffles, journals, jobs and reads. Made by `millrace.open`.
 
     Example:
@@ -230,7 +231,7 @@ class Workspace:
         """CSV files as a dataset; types are inferred from the first file if not given.
 
         Example:
-            >>> ws.read_csv("orders.csv").schema.types
+            >>> ws.read_csv("orders.csv").arrow_schema.types
             [DataType(int64), DataType(int64)]
         """
         return self._runtime.read_files(
@@ -272,7 +273,7 @@ class Workspace:
         """
         from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - reading needs no Spark
 
-        return Dataset(frame_scan(frame, version, self.config), self._runtime.dataset_runner())
+        return self._runtime.dataset(frame_scan(frame, version, self.config))
 
     def job(self, name: str) -> Job:
         """A pipeline: add `source`, `map` and sinks, then `run`.

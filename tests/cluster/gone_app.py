@@ -67,7 +67,7 @@ def run_dataset(ws: mr.Workspace, folder: str, _options: dict[str, Any]) -> list
         return batch
 
     rows = ws.read_parquet(str(inputs)).map_batches(passed, SCHEMA, version="1")
-    return sorted(rows.collect()["id"].to_pylist())
+    return sorted(rows.to_arrow()["id"].to_pylist())
 
 
 def run_job(ws: mr.Workspace, folder: str, _options: dict[str, Any]) -> list[int]:

@@ -36,7 +36,7 @@ except KeyboardInterrupt:
     del os.environ["MILLRACE_FAULT"]
     reports = query.run().stages
     print(*(f"{report.ran}+{report.reused}" for report in reports), flush=True)
-    rows = query.collect()
+    rows = query.to_arrow()
     print(rows.num_rows, sum(rows["v"].to_pylist()), sum(rows["w"].to_pylist()), flush=True)
 """
 

@@ -131,7 +131,7 @@ def resume(spark: SparkSession, folder: Path, mill: Path) -> list[tuple[int, int
 
     reports = query.run().stages
 
-    rows = sorted(tuple(row.values()) for row in query.collect().to_pylist())
+    rows = sorted(tuple(row.values()) for row in query.to_arrow().to_pylist())
     assert rows == expected(folder)
     done = [(report.ran, report.reused) for report in reports]
     missing = [r.map_tasks - len(finished[n]) for n, r in enumerate(reports)]

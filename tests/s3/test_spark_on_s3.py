@@ -70,7 +70,7 @@ def test_a_shuffle_and_a_join_equal_those_over_a_folder(
         sums = orders.repartition(3, "k").group_by("k").agg(total="sum(v)", n="count(*)")
         return orders.join(sums, on="k").group_by("n").agg(most="max(total)", rows="count(*)")
 
-    assert rows(top(ws).collect()) == rows(top(folder).collect())
+    assert rows(top(ws).to_arrow()) == rows(top(folder).to_arrow())
     reused = ws.shuffle(files, keys="k", partitions=4).report
     assert (reused.ran, reused.reused) == (0, FILES)
 
@@ -114,10 +114,10 @@ def test_what_is_lost_between_two_stages_is_made_again(
     files = write_files(tmp_path / "in", 2)
     ws = mr.open(url, spark)
     counts = ws.read_parquet(files).repartition(3, "k").group_by("k").agg(n="count(*)")
-    first = rows(counts.collect())
+    first = rows(counts.to_arrow())
     for name in sorted(keys(bucket)):
         if name.endswith("/data.ipc"):
             bucket.remove_file(name)
             break
 
-    assert rows(counts.collect()) == first
+    assert rows(counts.to_arrow()) == first

@@ -36,8 +36,8 @@ def main(folder: str, mode: str | None) -> None:
     with mr.open(f"{folder}/mill", config=SMALL, mode=mode) as ws:
         ws.shuffle(f"{folder}/in/*.parquet", keys="k", partitions=4).read(1)
         ws.shuffle(f"{folder}/in/*.parquet", keys="k", partitions=100).read(1)
-        ws.read_parquet(f"{folder}/in").group_by("k").agg(n="count(*)").collect()
-        ws.from_arrow(rows).group_by("k").agg(n="count(*)").collect()
+        ws.read_parquet(f"{folder}/in").group_by("k").agg(n="count(*)").to_arrow()
+        ws.from_arrow(rows).group_by("k").agg(n="count(*)").to_arrow()
         ws.read_parquet(f"{folder}/in").sort("id").write_parquet(f"{folder}/result")
         ws.journals.create("t/orders", rows.schema)
         for _ in range(5):

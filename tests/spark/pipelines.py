@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.plan.builders.build_join import right_names
 
 Both = tuple[Dataset, DataFrame]
@@ -50,7 +50,7 @@ class Pipeline:
 
     def columns(self, *, of: Callable[[pa.DataType], bool] = lambda _: True) -> list[str]:
         """Columns that are exact, of some types."""
-        fields = [one for one in self.ours.schema if not one.name.startswith("x_")]
+        fields = [one for one in self.ours.arrow_schema if not one.name.startswith("x_")]
         return [one.name for one in fields if of(one.type)]
 
     @property
@@ -116,7 +116,7 @@ def _condition(random: Random, schema: pa.Schema, name: str) -> str:
 
 def _filter(random: Random, line: Pipeline, _: Sequence[Both]) -> Pipeline:
     some = random.sample(line.columns(), min(2, len(line.columns())))
-    parts = [_condition(random, line.ours.schema, name) for name in some]
+    parts = [_condition(random, line.ours.arrow_schema, name) for name in some]
     condition = random.choice([" AND ", " OR "]).join(parts)
     return line.then(
         f"filter {condition}", line.ours.filter(condition), line.theirs.filter(condition)
@@ -215,9 +215,9 @@ def _union(random: Random, line: Pipeline, tables: Sequence[Both]) -> Pipeline:
     for _ in range(random.randint(0, 2)):
         other = random.choice([_filter, _sort, _durable])(random, other, tables)
     if random.random() < 0.3:
-        kinds = {one.name: one.type for one in line.ours.schema}
+        kinds = {one.name: one.type for one in line.ours.arrow_schema}
         source, frame = random.choice(tables)
-        same = [n for n in source.columns if kinds.get(n) == source.schema.field(n).type]
+        same = [n for n in source.columns if kinds.get(n) == source.arrow_schema.field(n).type]
         if same:
             return line.then(
                 f"{same} union with a table",
@@ -327,7 +327,7 @@ def _join_free(random: Random, line: Pipeline, tables: Sequence[Both]) -> Pipeli
     other = _group(random, other, tables).exact
     if line.multiplied or not other.columns():
         return line
-    names = right_names(line.ours.schema, other.ours.schema)
+    names = right_names(line.ours.arrow_schema, other.ours.schema)
     right = other.theirs.toDF(*names.values())
     how = random.choice(["cross", "inner", "left", "semi", "anti"])
     condition = _both_sides(random, line, other, names)
@@ -346,9 +346,9 @@ def _join_free(random: Random, line: Pipeline, tables: Sequence[Both]) -> Pipeli
 
 def _both_sides(random: Random, line: Pipeline, other: Pipeline, names: dict[str, str]) -> str:
     """A condition over columns of both sides."""
-    theirs = [pa.field(names[one.name], one.type) for one in other.ours.schema]
+    theirs = [pa.field(names[one.name], one.type) for one in other.ours.arrow_schema]
     name = random.choice([*line.columns(), *(names[n] for n in other.columns())])
-    condition = _condition(random, pa.schema([*line.ours.schema, *theirs]), name)
+    condition = _condition(random, pa.arrow_schema([*line.ours.schema, *theirs]), name)
     more = _pairs(random, line, other)
     if random.random() < 0.5 and more:
         condition = f"({condition}) OR {more[0][0]} < {names[more[0][1]]}"
@@ -373,12 +373,12 @@ def _renamed(random: Random, line: Pipeline, _: Sequence[Both]) -> Pipeline:
 
 def _pairs(random: Random, line: Pipeline, other: Pipeline) -> list[tuple[str, str]]:
     """Columns of both sides of equal types."""
-    theirs = {name: other.ours.schema.field(name).type for name in other.columns()}
+    theirs = {name: other.ours.arrow_schema.field(name).type for name in other.columns()}
     found = [
         (one, two)
         for one in line.columns()
         for two, kind in theirs.items()
-        if line.ours.schema.field(one).type == kind
+        if line.ours.arrow_schema.field(one).type == kind
     ]
     same = [pair for pair in found if pair[0] == pair[1]]
     found = same if same and random.random() < 0.7 else found
@@ -393,7 +393,7 @@ def _pairs(random: Random, line: Pipeline, other: Pipeline) -> list[tuple[str, s
 def _joined_once(
     line: Pipeline, other: Pipeline, keys: list[str], how: str, described: str
 ) -> Pipeline:
-    names = right_names(line.ours.schema, other.ours.schema)
+    names = right_names(line.ours.arrow_schema, other.ours.schema)
     right = other.theirs.toDF(
         *(name if name in keys else names[name] for name in other.ours.columns)
     )
@@ -413,7 +413,7 @@ def _joined_apart(
     how: str,
     described: str,
 ) -> Pipeline:
-    names = right_names(line.ours.schema, other.ours.schema)
+    names = right_names(line.ours.arrow_schema, other.ours.schema)
     right = other.theirs.toDF(*(f"{names[name]}__" for name in other.ours.columns))
     right = right.toDF(*names.values())
     terms = [f"{one} = {names[two]}" for one, two in pairs]

@@ -16,7 +16,7 @@ from tests.spark.dataset_kit import write
 from tests.spark.differential import CONFIGS, in_this_process, in_zone, quick, random_table
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 
 pytestmark = pytest.mark.spark
 
@@ -151,7 +151,7 @@ def test_as_of_joins_find_what_spark_finds_among_all_pairs(
             how=case.how,
         ).select("id", "id_right")
 
-        assert pairs(found.collect()) == pairs(berlin.sql(asof_in_spark(case)).toArrow())
+        assert pairs(found.to_arrow()) == pairs(berlin.sql(asof_in_spark(case)).toArrow())
 
 
 @pytest.mark.parametrize("case", INTERVALS, ids=str)
@@ -177,7 +177,7 @@ def test_interval_joins_find_the_pairs_that_spark_finds(
         ).select("id", "id_right")
 
         wanted = pairs(expected.toArrow())
-        assert pairs(found.collect()) == wanted
+        assert pairs(found.to_arrow()) == wanted
         assert any(two is not None for _, two in wanted)
 
 
@@ -196,7 +196,7 @@ def test_sparks_own_as_of_join_finds_the_same(
             )
             found = left.join_asof(right, on=on, by="s", direction=direction)
 
-            assert pairs(found.select("id", "id_right").collect()) == pairs(expected.toArrow())
+            assert pairs(found.select("id", "id_right").to_arrow()) == pairs(expected.toArrow())
 
 
 @pytest.mark.parametrize("config", ["one task", "seven partitions", "broadcast", "skewed"])
@@ -213,7 +213,7 @@ def test_of_equal_rows_the_last_one_of_the_input_counts_wherever_it_lies(
     left = write(tmp_path / "left", every)
 
     with sides(spark, tmp_path, config, (left, right)) as (ours, theirs):
-        joined = ours.join_asof(theirs, on="t", by="k").collect().to_pylist()
+        joined = ours.join_asof(theirs, on="t", by="k").to_arrow().to_pylist()
 
     assert {(row["k"], row["t"]): row["row"] for row in joined} == last
     assert len(joined) == len(last) == 45
@@ -235,10 +235,10 @@ def test_trades_and_quotes(spark: SparkSession, tmp_path: Path, config: str) -> 
         joined = ours.join_asof(theirs, on="t", by="sym", tolerance=10)
         first, again = joined.run().stages, joined.run().stages
         empty = ours.join_asof(theirs.filter("t > 1000"), on="t", by="sym", direction="nearest")
-        none = empty.collect()
+        none = empty.to_arrow()
 
     assert joined.columns == ["sym", "t", "t_right", "price"]
-    assert sorted(joined.collect().to_pylist(), key=repr) == sorted(
+    assert sorted(joined.to_arrow().to_pylist(), key=repr) == sorted(
         [
             {"sym": "a", "t": 10, "t_right": 5, "price": 99},
             {"sym": "a", "t": 30, "t_right": 20, "price": 100},

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 
 pytestmark = pytest.mark.spark
 FILES = 3

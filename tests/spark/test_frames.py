@@ -12,7 +12,7 @@ from tests.spark.dataset_kit import CONFIGS, CUT_UP, random_table, rows_of
 from tests.spark.types_kit import TYPES, in_zone
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.errors import UnsupportedType, UserError
 
 pytestmark = pytest.mark.spark
@@ -49,7 +49,7 @@ def test_a_frame_joins_files_and_itself_as_in_spark(
     narrow = frame.where("v > 0").selectExpr("k", "v AS w")
     theirs = spark.read.parquet(str(tmp_path / "in.parquet")).join(narrow, "k")
     theirs = theirs.join(frame.groupBy("k").agg(functions.count("*").alias("n")), "k")
-    assert rows_of(mine.collect()) == rows_of(theirs.toArrow())
+    assert rows_of(mine.to_arrow()) == rows_of(theirs.toArrow())
     # Taken in once, with the columns that are needed, although it is read twice.
     (taken_in,) = [run for run in ws.runs() if run.plan.startswith("take in")]
     assert ws.open_shuffle(taken_in.query_id).schema.names == ["k", "v"]
@@ -64,7 +64,7 @@ def test_a_small_frame_makes_a_query_of_one_task(spark: SparkSession, ws: mr.Wor
     assert "take in DataFrame, columns k" in query.explain()
     assert ws.runs() == []
     assert ran(query) == [(4, 0), (1, 0)]
-    assert query.collect()["n"].to_pylist() == [143] * 6 + [142]
+    assert query.to_arrow()["n"].to_pylist() == [143] * 6 + [142]
 
 
 def test_a_frame_is_taken_in_each_run_unless_a_version_names_its_rows(
@@ -88,11 +88,11 @@ def test_a_frame_is_taken_in_each_run_unless_a_version_names_its_rows(
     assert ran(named("a").agg(total="sum(twice)")) == [(0, 2), (0, 1)]
     # Another query over the same rows, and rows that are said to be the same.
     assert ran(named("a", rows=7).agg(n="count(id)")) == [(0, 2), (1, 0)]
-    assert named("a", rows=7).agg(n="count(id)").collect()["n"].to_pylist() == [100]
-    assert named("b", rows=7).agg(n="count(id)").collect()["n"].to_pylist() == [7]
+    assert named("a", rows=7).agg(n="count(id)").to_arrow()["n"].to_pylist() == [100]
+    assert named("b", rows=7).agg(n="count(id)").to_arrow()["n"].to_pylist() == [7]
     twins = named("a").join(named("a", rows=7), on="id")
     with pytest.raises(UserError, match="two DataFrames with the same columns have version 'a'"):
-        twins.collect()
+        twins.to_arrow()
 
 
 def test_a_named_frame_of_which_something_was_lost_is_taken_in_again(
@@ -116,7 +116,7 @@ def test_a_named_frame_of_which_something_was_lost_is_taken_in_again(
         file.write_bytes(data)
     top = ws.from_spark(spark.range(0, 100, 1, 2), version="a").agg(top="max(id)")
     assert "map outputs were lost" in str(top.run().stages[0])
-    assert top.collect().to_pylist() == [{"top": 99}]
+    assert top.to_arrow().to_pylist() == [{"top": 99}]
 
 
 def test_rows_of_a_frame_are_its_values_in_every_type_and_zone(
@@ -131,7 +131,7 @@ def test_rows_of_a_frame_are_its_values_in_every_type_and_zone(
     )
 
     def compare() -> None:
-        found = ws.from_spark(frame).collect()
+        found = ws.from_spark(frame).to_arrow()
         assert found.schema == TYPES.schema
         assert rows_of(found) == rows_of(TYPES)
 
@@ -141,13 +141,13 @@ def test_rows_of_a_frame_are_its_values_in_every_type_and_zone(
 
 def test_empty_frames_odd_names_and_wrong_sources(spark: SparkSession, ws: mr.Workspace) -> None:
     empty = ws.from_spark(spark.createDataFrame([], "a long, s string"))
-    assert empty.agg(n="count(*)", total="sum(a)").collect().to_pylist() == [
+    assert empty.agg(n="count(*)", total="sum(a)").to_arrow().to_pylist() == [
         {"n": 0, "total": None}
     ]
-    assert empty.collect().num_rows == 0
+    assert empty.to_arrow().num_rows == 0
     odd = ws.from_spark(spark.range(3).selectExpr("id AS `a.b`", "id * 2 AS `c``d`", "1 AS x"))
     assert odd.columns == ["a.b", "c`d", "x"]
-    assert odd.select("`c``d` + `a.b` AS sum").collect()["sum"].to_pylist() == [0, 3, 6]
+    assert odd.select("`c``d` + `a.b` AS sum").to_arrow()["sum"].to_pylist() == [0, 3, 6]
 
     with pytest.raises(UserError, match=r"from_spark\(\) of a Table"):
         ws.from_spark(TYPES)

@@ -40,7 +40,7 @@ def test_each_stage_of_a_query_is_named_on_sparks_page(
     before = len(described(spark))
     orders, customers = (ws.read_parquet(tmp_path / name) for name in ("orders", "customers"))
 
-    assert orders.join(customers, on="id", how="full").collect().num_rows == 6
+    assert orders.join(customers, on="id", how="full").to_arrow().num_rows == 6
 
     assert sorted(described(spark)[before:])[:2] == [
         "millrace: orders join customers, stage 1 of 3, 2 tasks",

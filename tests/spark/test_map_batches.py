@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tests.spark.dataset_kit import CONFIGS, random_table, rows_of, write
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.errors import FunctionFailed, SchemaMismatch, UserError
 
 pytestmark = pytest.mark.spark
@@ -102,7 +102,7 @@ def test_functions_between_queries_give_sparks_answer(
         .orderBy("s")
         .toArrow()
     )
-    found = mine.collect()
+    found = mine.to_arrow()
     assert found.schema == pa.schema([pa.field(f.name, f.type) for f in theirs.schema])
     assert found.to_pylist() == theirs.to_pylist()
 
@@ -124,7 +124,7 @@ def test_a_function_above_and_below_a_join_and_in_a_union(
 
     frame = spark.read.parquet(source)
     theirs = frame.groupBy("k").agg({"v": "max"}).toDF("k", "top").toArrow()
-    assert rows_of(everything.collect()) == rows_of(theirs)
+    assert rows_of(everything.to_arrow()) == rows_of(theirs)
 
 
 def reports(dataset: Dataset) -> list[tuple[int, int]]:
@@ -149,7 +149,7 @@ def test_finished_work_is_recognised_by_the_functions_code(
     (report,) = other.run().stages
     assert (report.ran, report.reused) == (3, 0)
     assert "work function changed" in str(report)
-    assert sum(other.collect()["v"].to_pylist()) == sum(add(1).collect()["v"].to_pylist()) + 300
+    assert sum(other.to_arrow()["v"].to_pylist()) == sum(add(1).to_arrow()["v"].to_pylist()) + 300
     assert reports(add(1)) == [(0, 3)]
 
 
@@ -187,14 +187,14 @@ def test_what_a_function_raises_comes_out_of_its_task(
         return batch
 
     with pytest.raises(FunctionFailed) as raised:
-        ws.read_parquet(few).map_batches(picky, schema).agg(n="count(*)").collect()
+        ws.read_parquet(few).map_batches(picky, schema).agg(n="count(*)").to_arrow()
     text = str(raised.value)
     assert text.startswith(f"map_batches({picky.__qualname__}) raised\n")
     assert 'raise LookupError("2050 is not liked here")' in text
     assert text.rstrip().endswith("LookupError: 2050 is not liked here")
 
     with pytest.raises(SchemaMismatch, match="column 'v': expected int32, found int64"):
-        ws.read_parquet(few).map_batches(lambda b: b, pa.schema([("v", pa.int32())])).collect()
+        ws.read_parquet(few).map_batches(lambda b: b, pa.schema([("v", pa.int32())])).to_arrow()
 
 
 def test_a_function_that_cannot_be_shipped_is_refused_before_anything_runs(
@@ -209,7 +209,7 @@ def test_a_function_that_cannot_be_shipped_is_refused_before_anything_runs(
 
     query = ws.read_parquet(few).map_batches(locked, pa.schema([("v", pa.int64())]), version="1")
     with pytest.raises(UserError, match=r"locked\): the function cannot be sent to tasks"):
-        query.collect()
+        query.to_arrow()
     assert ws.runs() == []
 
 
@@ -224,4 +224,4 @@ def test_rows_can_be_spread_over_tasks_for_a_function_however_few_they_are(
     spread = ws.read_parquet(few).repartition(4).map_batches(count, pa.schema([("n", pa.int64())]))
 
     assert [report.map_tasks for report in spread.run().stages] == [3, 4]
-    assert sum(spread.collect()["n"].to_pylist()) == 300
+    assert sum(spread.to_arrow()["n"].to_pylist()) == 300

@@ -12,11 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
-from millrace.dataset import Dataset
-from millrace.dataset_results import plan_of
+from millrace.datasets.dataset import Dataset
+from millrace.datasets.dataset_base import plan_of
 from millrace.errors import UserError
 from millrace.plan.builders.build_on_spark import on_spark
 from millrace.plan.nodes.on_spark import SparkCall
+from millrace.plan.relation import relation_of
 
 pytestmark = pytest.mark.spark
 WHY = "the engine has no sentences()"
@@ -42,7 +43,8 @@ def by_spark(query: str | SparkCall, *inputs: Dataset) -> Dataset:
     """The rows of Spark's query over datasets as input_0, input_1, ..."""
     runner = inputs[0]._runner
     named = [(f"input_{number}", plan_of(given)) for number, given in enumerate(inputs)]
-    return Dataset(on_spark(runner.analyzer, named, query, WHY), runner)
+    assert runner.analyzer is not None
+    return Dataset(relation_of(on_spark(runner.analyzer, named, query, WHY)), runner)
 
 
 def ran(dataset: Dataset) -> dict[str, tuple[int, int]]:
@@ -51,7 +53,7 @@ def ran(dataset: Dataset) -> dict[str, tuple[int, int]]:
 
 def rows(dataset: Dataset) -> list[dict[str, Any]]:
     table: list[dict[str, Any]] = pa.Table.from_batches(
-        dataset.to_batches(), dataset.schema
+        dataset.to_batches(), dataset.arrow_schema
     ).to_pylist()
     return table
 

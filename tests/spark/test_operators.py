@@ -44,8 +44,8 @@ def test_sorts_have_sparks_order(
         expected = spark.sql(f"SELECT * FROM rows_to_sort ORDER BY {listed}").toArrow()
         first = spark.sql(f"SELECT * FROM rows_to_sort ORDER BY {listed} LIMIT 7").toArrow()
 
-        assert texts(rows.sort(*order).collect()) == texts(expected)
-        assert texts(rows.sort(*order).limit(7).collect()) == texts(first)
+        assert texts(rows.sort(*order).to_arrow()) == texts(expected)
+        assert texts(rows.sort(*order).limit(7).to_arrow()) == texts(first)
 
 
 def test_a_large_sort_is_made_in_parts_that_follow_one_another(
@@ -66,7 +66,7 @@ def test_a_small_result_is_sorted_in_one_place_without_another_round(
     ws = mr.open(tmp_path / "mill", spark, config=CUT_UP)
     query = ws.read_parquet(tables[0]).group_by("s").agg(n="count(*)").sort("n DESC", "s")
 
-    found = query.collect()
+    found = query.to_arrow()
 
     expected = spark.read.parquet(tables[0]).groupBy("s").count().toArrow().to_pylist()
     wanted = sorted(((row["s"], row["count"]) for row in expected), key=lambda r: (-r[1], r[0]))
@@ -84,15 +84,15 @@ def test_limits_and_unions(
     expected = frames[0].union(frames[1]).union(frames[0].filter("v > 0"))
 
     everything = rows_of(expected.toArrow())
-    some = rows_of(both.limit(50).collect())
-    counts = left.agg(n="count(*)").union(right.agg(n="count(*)")).collect()["n"].to_pylist()
+    some = rows_of(both.limit(50).to_arrow())
+    counts = left.agg(n="count(*)").union(right.agg(n="count(*)")).to_arrow()["n"].to_pylist()
 
-    assert rows_of(both.collect()) == everything
+    assert rows_of(both.to_arrow()) == everything
     assert len(some) == 50
     assert set(some) <= set(everything)
-    assert left.limit(0).collect().num_rows == 0
+    assert left.limit(0).to_arrow().num_rows == 0
     assert sorted(counts) == [40, 3000]
-    grouped = both.group_by("s").agg(n="count(*)", total="sum(v)").collect()
+    grouped = both.group_by("s").agg(n="count(*)", total="sum(v)").to_arrow()
     wanted = (
         expected.groupBy("s").agg(functions.expr("count(*)"), functions.expr("sum(v)")).toArrow()
     )
@@ -114,7 +114,7 @@ def test_joins_with_a_condition(
     names = ["k", "s", "f", "v", "k_right", "s_right", "f_right", "v_right"]
     expected = one.join(two, on, how).toDF(*(names[:4] if how in ("semi", "anti") else names))
 
-    found = left.join(right, left_on="k", right_on="k", how=how, condition=condition).collect()
+    found = left.join(right, left_on="k", right_on="k", how=how, condition=condition).to_arrow()
 
     assert found.column_names == expected.columns
     assert rows_of(found) == rows_of(expected.toArrow())
@@ -132,7 +132,7 @@ def test_joins_without_keys(
     expected = one.join(two, on, "inner" if how == "cross" else how)
     names = ["k", "s", "f", "v", "k_right", "s_right", "f_right", "v_right"]
 
-    found = left.join(right, how=how, condition="v < v_right").collect()
+    found = left.join(right, how=how, condition="v < v_right").to_arrow()
 
     wanted = expected.toDF(*(names[:4] if how in ("semi", "anti") else names)).toArrow()
     assert rows_of(found) == rows_of(wanted)
@@ -146,9 +146,9 @@ def test_rows_are_the_same_wherever_they_are_put_or_kept(
     rows = ws.read_parquet(tables[0])
     expected = rows_of(spark.read.parquet(tables[0]).toArrow())
 
-    assert rows_of(rows.repartition(5).collect()) == expected
-    assert rows_of(rows.repartition(5, "s", "k").collect()) == expected
-    assert rows_of(rows.durable().collect()) == expected
+    assert rows_of(rows.repartition(5).to_arrow()) == expected
+    assert rows_of(rows.repartition(5, "s", "k").to_arrow()) == expected
+    assert rows_of(rows.durable().to_arrow()) == expected
 
 
 def test_durable_rows_are_not_calculated_again_by_another_query(
@@ -174,7 +174,7 @@ def test_rows_that_are_only_passed_on_are_told_apart_by_their_columns(
 
     assert found.run().stages[0].reused == 0
     expected = spark.read.parquet(tables[0]).select("s", "f").toArrow()
-    assert rows_of(found.collect()) == rows_of(expected)
+    assert rows_of(found.to_arrow()) == rows_of(expected)
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "right", "semi", "anti"])
@@ -192,4 +192,4 @@ def test_a_side_that_comes_out_small_spares_the_other_its_exchange(
 
     theirs = small.join(frame, "k", how) if how == "right" else frame.join(small, "k", how)
     assert min(report.map_tasks for report in reports) == 0
-    assert rows_of(query.collect()) == rows_of(theirs.toArrow())
+    assert rows_of(query.to_arrow()) == rows_of(theirs.toArrow())

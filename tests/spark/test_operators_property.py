@@ -25,7 +25,7 @@ from tests.spark.differential import (
 from tests.spark.pipelines import random_pipeline
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.errors import TaskFailed
 
 pytestmark = pytest.mark.spark
@@ -81,7 +81,7 @@ def compare(
     for name, one in lines.items():
         what = "\n".join([f"seed {seed}, {name}", *one.steps])
         try:
-            found = one.ours.collect()
+            found = one.ours.to_arrow()
         except TaskFailed as error:
             raise AssertionError(what) from error
         assert_same(found, expected, what, ordered=one.ordered)
@@ -128,7 +128,7 @@ def test_joins_on_every_type_of_key(
         with in_this_process():
             for config in list(CONFIGS)[turn::3]:
                 ours, others = (datasets[config][side].select("id", key) for side in (one, two))
-                found = ours.join(others, on=key, how=how).collect()
+                found = ours.join(others, on=key, how=how).to_arrow()
                 assert_same(found, expected, f"{how} join on {key}, {config}, {(one, two)}")
 
 
@@ -141,7 +141,7 @@ def test_groups_of_every_type_of_key(
     expected = frames[0].groupBy(key).agg(*listed).toArrow()
     with in_this_process():
         for config in CONFIGS:
-            found = datasets[config][0].group_by(key).agg(**asked).collect()
+            found = datasets[config][0].group_by(key).agg(**asked).to_arrow()
             assert_same(found, expected, f"{key}, {config}")
 
 
@@ -158,7 +158,7 @@ def test_a_condition_may_name_a_column_that_is_read_on_both_sides_for_another_re
     with in_this_process():
         found = left.join(
             right, left_on=["i", "s"], right_on=["i", "s"], how="semi", condition="h <= 0"
-        ).collect()
+        ).to_arrow()
 
     assert found.num_rows > 0
     assert_same(found, expected)
@@ -193,4 +193,4 @@ def test_a_group_of_both_zeros_shows_the_positive_one(
         rows = ws.read_parquet(path)
         counts = [rows.group_by(key).agg(count="count(*)") for key in ("f", "g")]
         for ours, theirs in zip([rows.distinct(), *counts], expected, strict=True):
-            assert str(ours.collect().to_pylist()) == str(theirs.toArrow().to_pylist())
+            assert str(ours.to_arrow().to_pylist()) == str(theirs.toArrow().to_pylist())

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 
 pytestmark = pytest.mark.spark
 FILES = 4
@@ -67,7 +67,7 @@ def test_every_join_has_the_same_rows_however_it_is_read(
         ws = mr.open(tmp_path / f"mill{number}", spark, config=config)
         query = joined(ws, folder, how)
         report = query.run().stages[-1]
-        found = rows_of([tuple(row.values()) for row in query.collect().to_pylist()])
+        found = rows_of([tuple(row.values()) for row in query.to_arrow().to_pylist()])
         assert found == wanted
         split.append("skewed" in str(report))
         assert ("are small" in str(report)) == (config is TOGETHER)
@@ -84,8 +84,8 @@ def test_groups_above_a_join_are_right_whether_they_need_an_exchange_or_not(
     by_key = both.group_by("k").agg(n="count(*)", top="max(l)")
     by_rest = both.with_columns(g="k % 3").group_by("g").agg(low="min(l)", top="max(r)")
 
-    found_by_key = [tuple(row.values()) for row in by_key.collect().to_pylist()]
-    found_by_rest = [tuple(row.values()) for row in by_rest.collect().to_pylist()]
+    found_by_key = [tuple(row.values()) for row in by_key.to_arrow().to_pylist()]
+    found_by_rest = [tuple(row.values()) for row in by_rest.to_arrow().to_pylist()]
 
     sql = f"FROM '{folder}/left/*.parquet' JOIN '{folder}/right/*.parquet' USING (k) GROUP BY 1"
     with duckdb.connect() as engine:
@@ -138,7 +138,7 @@ def test_what_follows_few_rows_is_done_in_one_task_and_reused(
 
     with mr.open(tmp_path / "mill", spark, config=few) as ws:
         ran = [report.ran for report in query(ws).run().stages]
-        rows = [tuple(row.values()) for row in query(ws).collect().to_pylist()]
+        rows = [tuple(row.values()) for row in query(ws).to_arrow().to_pylist()]
         again = [report.ran for report in query(ws).run().stages]
         explained = query(ws).explain()
 

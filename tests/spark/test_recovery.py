@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.engine import stage_work
 from millrace.engine.stage_work import QueryWork
 from millrace.errors import Corrupt, DataLost
@@ -151,7 +151,7 @@ def test_just_the_lost_map_outputs_are_made_again(
     said = str(maps)
     assert "2 run again because" in said or said.count("1 run again because") == 2
     assert str(first[1].attempt) in maps.again[1]
-    assert rows_of(query.collect()) == expected_totals(source)
+    assert rows_of(query.to_arrow()) == expected_totals(source)
     assert [report.ran for report in query.run().stages] == [0, 0]
 
 
@@ -169,7 +169,7 @@ def test_one_lost_partition_costs_one_map_task_and_the_others_reads_are_kept(
     # The other partitions were read in the first round, and their tasks not run again.
     attempts = sorted(Path(ws.path, "shuffle").glob("*/1/*/*/index.bin"))
     assert [int(path.parts[-5]) for path in attempts] == [1] * (reduces.map_tasks - 1) + [2]
-    assert rows_of(query.collect()) == expected_totals(source)
+    assert rows_of(query.to_arrow()) == expected_totals(source)
 
 
 def test_damaged_outputs_of_an_older_run_are_found_when_they_are_read(
@@ -180,7 +180,7 @@ def test_damaged_outputs_of_an_older_run_are_found_when_they_are_read(
     flip_a_byte(files_of(ws, ws.open_shuffle(1, 1), [0], "part-*.ipc"))
     joined = totals(ws, source).join(totals(ws, source).filter("n > 0"), on="k")
 
-    assert rows_of(joined.select("k", "total", "n").collect()) == expected_totals(source)
+    assert rows_of(joined.select("k", "total", "n").to_arrow()) == expected_totals(source)
 
 
 def test_rows_that_are_lost_before_an_order_is_cut_are_made_again(
@@ -194,7 +194,7 @@ def test_rows_that_are_lost_before_an_order_is_cut_are_made_again(
     assert len(seen) == 2
     assert list(maps.again) == [2]
     wanted = f"SELECT k, v FROM '{source}/*.parquet' ORDER BY v, k"
-    assert [tuple(row.values()) for row in query.collect().to_pylist()] == (
+    assert [tuple(row.values()) for row in query.to_arrow().to_pylist()] == (
         duckdb.connect().execute(wanted).fetchall()
     )
 
@@ -205,7 +205,7 @@ def test_an_output_that_is_lost_again_is_an_error_that_names_it(
     seen = after_stage(0, lambda done: flip_a_byte(files_of(ws, done, [2], "part-1.ipc")), rounds=9)
 
     with pytest.raises(Corrupt) as caught:
-        totals(ws, source).collect()
+        totals(ws, source).to_arrow()
 
     said = str(caught.value)
     assert len(seen) == 2
@@ -227,7 +227,7 @@ def test_a_query_is_not_begun_again_without_end(
     after_stage(0, lose_another, rounds=99)
 
     with pytest.raises(DataLost, match="was begun again 3 times already"):
-        totals(ws, source).collect()
+        totals(ws, source).to_arrow()
 
     assert len(rounds) == 4
 
@@ -238,7 +238,7 @@ def test_a_lost_answer_is_made_again_while_it_is_read(
 ) -> None:
     after_stage(1, lambda done: damage(files_of(ws, done, [1], "part-0.ipc")))
 
-    assert rows_of(totals(ws, source).collect()) == expected_totals(source)
+    assert rows_of(totals(ws, source).to_arrow()) == expected_totals(source)
 
     assert len(ws.runs()) == 2
 

@@ -15,7 +15,7 @@ from tests.spark.dataset_kit import CONFIGS, CUT_UP, random_table, rows_of
 from tests.spark.types_kit import TYPES, in_zone
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.errors import StorageError, UserError
 from millrace.execute import parquet_results
 from millrace.execute.publish_folder import Draft
@@ -54,7 +54,7 @@ def test_arrow_rows_are_a_source_like_files(
     frames = [spark.createDataFrame(left), spark.createDataFrame(right)]
     both = frames[0].join(frames[1].toDF("k", "s2", "f2", "v2"), "k").groupBy("s")
     theirs = both.agg(functions.count("*").alias("n"), functions.sum("v2").alias("total"))
-    assert rows_of(mine.collect()) == rows_of(theirs.toArrow())
+    assert rows_of(mine.to_arrow()) == rows_of(theirs.toArrow())
 
 
 def test_work_over_equal_arrow_rows_is_reused(ws: mr.Workspace) -> None:
@@ -67,7 +67,7 @@ def test_work_over_equal_arrow_rows_is_reused(ws: mr.Workspace) -> None:
     again = pa.concat_tables([table.slice(0, 100), table.slice(100)])
     assert ran(total(again)) == [(0, 1)]
     assert ran(total(table.slice(1))) == [(1, 0)]
-    found = ws.from_arrow(TYPES).collect()
+    found = ws.from_arrow(TYPES).to_arrow()
     assert found.schema == TYPES.schema
     assert rows_of(found) == rows_of(TYPES)
 
@@ -90,7 +90,7 @@ def test_parquet_is_read_alike_by_spark_and_arrow(
     assert (written.rows, written.path) == (4000, str(out))
     assert written.bytes == sum(path.stat().st_size for path in out.glob("*.parquet"))
     assert os.listdir(out.parent) == ["out"]
-    expected = query.collect()
+    expected = query.to_arrow()
     assert repr(pq.read_table(out).to_pylist()) == repr(expected.to_pylist())
     assert rows_of(spark.read.parquet(str(out)).toArrow()) == rows_of(expected)
     assert cut_up.read_parquet(out).count() == 4000
@@ -175,7 +175,7 @@ def test_what_is_lost_while_it_is_written_is_made_again(
     written = query.write_parquet(tmp_path / "out")
 
     assert (len(tries), written.rows) == (2, 10)
-    assert rows_of(pq.read_table(tmp_path / "out")) == rows_of(query.collect())
+    assert rows_of(pq.read_table(tmp_path / "out")) == rows_of(query.to_arrow())
 
 
 def test_a_folder_that_tasks_cannot_write_to_is_a_clear_error(

@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.engine.stage_work import PassThrough
 from millrace.errors import TaskFailed
 from millrace.execute import query_run, stage_run
@@ -72,7 +72,7 @@ def test_both_sides_of_a_join_are_on_their_way_together(
 
     before_stage(monkeypatch, meet)
 
-    assert joined(ws).collect().num_rows == 400
+    assert joined(ws).to_arrow().num_rows == 400
 
 
 def test_a_side_that_is_the_same_work_is_done_once(ws: mr.Workspace, tmp_path: Path) -> None:
@@ -123,4 +123,4 @@ def test_an_error_in_one_stage_cancels_sparks_work_for_the_other(
 
     assert not (tmp_path / "ended").exists()
     monkeypatch.undo()
-    assert joined(ws).collect().num_rows == 400
+    assert joined(ws).to_arrow().num_rows == 400

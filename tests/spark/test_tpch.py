@@ -82,7 +82,7 @@ def answer(
     spark: SparkSession, place: Path, folder: Path, config: mr.Config, number: int
 ) -> pa.Table:
     with mr.open(place / "mill", spark, config=config) as ws:
-        return QUERIES[number](Tables.open(ws, folder)).collect()
+        return QUERIES[number](Tables.open(ws, folder)).to_arrow()
 
 
 @pytest.mark.parametrize(

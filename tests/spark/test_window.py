@@ -26,7 +26,7 @@ from tests.unit.sql.aggregate_kit import same
 from tests.unit.sql.example_kit import selected
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 
 pytestmark = pytest.mark.spark
 
@@ -211,7 +211,7 @@ def in_spark(case: Case) -> str:
 def in_millrace(rows: Dataset, case: Case) -> pa.Table:
     columns = {name: text.format("") for name, text in case.columns.items()}
     windows = rows.window(partition_by=case.by, order_by=case.order, frame=case.frame, **columns)
-    return windows.select("id", *columns).collect()
+    return windows.select("id", *columns).to_arrow()
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_ties_come_in_the_order_of_the_input_however_rows_are_spread(
             windows = ws.read_parquet(path).window(
                 partition_by="k", order_by="o", n="row_number()", last="last_value(id)"
             )
-            found = windows.sort("k", "o", "id").collect()
+            found = windows.sort("k", "o", "id").to_arrow()
         ordered = found.sort_by([("k", "ascending"), ("n", "ascending")])
         expected = expected or ordered.to_pydict()
         assert ordered["id"].to_pylist() == found["id"].to_pylist()
@@ -283,7 +283,7 @@ def test_distinct_on_columns_keeps_the_first_row_of_each(
 ) -> None:
     with mr.open(tmp_path / "mill", spark, config=CONFIGS[config]) as ws, in_this_process():
         for keys in (["s"], ["f", "t"], ["at", "d"], ["h"], ["y", "g", "local"], ["i"]):
-            found = ws.read_parquet(path).drop_duplicates(*keys).collect()
+            found = ws.read_parquet(path).drop_duplicates(*keys).to_arrow()
 
             firsts: dict[str, dict[str, object]] = {}
             for row in table.to_pylist():

@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.errors import UserError
 from millrace.execute import stage_tasks
 from millrace.execute.map_task import MapStage
@@ -65,7 +65,7 @@ def totals(ws: mr.Workspace, folder: Path) -> Dataset:
 def answer(query: Dataset) -> tuple[Rows, list[int]]:
     """The rows, and how many tasks each stage had to run for them."""
     ran = [report.ran for report in query.run().stages]
-    return sorted(tuple(row.values()) for row in query.collect().to_pylist()), ran
+    return sorted(tuple(row.values()) for row in query.to_arrow().to_pylist()), ran
 
 
 def expected(folder: Path) -> Rows:
@@ -148,17 +148,17 @@ def test_changed_files_are_read_again_and_no_others(
 def test_a_setting_under_which_spark_answers_otherwise_is_refused(
     spark: SparkSession, ws: mr.Workspace, folder: Path, name: str, value: str
 ) -> None:
-    totals(ws, folder).collect()
+    totals(ws, folder).to_arrow()
     spark.conf.set(name, value)
     try:
         with pytest.raises(UserError, match=f"the session has {name} = {value}") as refused:
-            totals(ws, folder).collect()
+            totals(ws, folder).to_arrow()
     finally:
         spark.conf.unset(name)
 
     assert "found:" in str(refused.value)
     assert "to fix:" in str(refused.value)
-    assert totals(ws, folder).collect().num_rows == 10
+    assert totals(ws, folder).to_arrow().num_rows == 10
 
 
 def test_rows_named_by_a_version_are_asked_again_under_other_settings(
@@ -304,7 +304,7 @@ def test_a_function_that_reads_another_global_is_other_work(ws: mr.Workspace, fo
     def query() -> list[int]:
         rows = ws.read_parquet(str(folder))
         lifted = rows.map_batches(names["lifted"], SCHEMA)
-        return sorted(lifted.collect()["w"].to_pylist())
+        return sorted(lifted.to_arrow()["w"].to_pylist())
 
     before = query()
     names["LIFT"] = 100
@@ -326,7 +326,7 @@ def test_a_helper_edited_in_another_module_is_other_work(
 
     def query() -> list[int]:
         rows = ws.read_parquet(str(folder))
-        return sorted(rows.map_batches(helped, SCHEMA).collect()["w"].to_pylist())
+        return sorted(rows.map_batches(helped, SCHEMA).to_arrow()["w"].to_pylist())
 
     before = query()
     (tmp_path / "lifting.py").write_text("def lift(value):\n    return value + 100\n")

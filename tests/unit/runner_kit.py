@@ -12,6 +12,7 @@ from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import SparkCall
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
+from millrace.spark.frames.rows_as_frames import spark_rows, spark_types
 
 
 class NoAnalyzer:
@@ -34,8 +35,12 @@ class NoRunner:
         return Config()
 
     @property
-    def analyzer(self) -> SparkAnalyzer:
-        return NoAnalyzer()
+    def analyzer(self) -> SparkAnalyzer | None:
+        return None
+
+    @property
+    def udfs(self) -> None:
+        return None
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         raise AssertionError(plan)
@@ -53,3 +58,9 @@ class NoRunner:
 
     def show(self, *_: object) -> None:
         raise AssertionError
+
+    def spark_schema(self, schema: pa.Schema) -> Any:  # noqa: ANN401 - of pyspark
+        return spark_types(schema)
+
+    def spark_rows(self, rows: pa.Table) -> Any:  # noqa: ANN401 - of pyspark
+        return spark_rows(rows)

@@ -9,7 +9,14 @@ import pytest
 
 import millrace as mr
 
-LARGE = ("duckdb", "sqlglot", "rich", "pyarrow.flight", "millrace.workspace", "millrace.dataset")
+LARGE = (
+    "duckdb",
+    "sqlglot",
+    "rich",
+    "pyarrow.flight",
+    "millrace.workspace",
+    "millrace.datasets.dataset",
+)
 
 
 def loaded_by(code: str) -> list[str]:

@@ -7,13 +7,13 @@ function is raised with its name and traceback. Rows with other columns are refu
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-from millrace.errors import FunctionFailed, SchemaMismatch
+from millrace.errors import FunctionFailed, MillraceError, SchemaMismatch
 from millrace.identity.schemas import conform, plain_schema
 from millrace.plan.nodes.map_batches import Function
 
@@ -86,6 +86,38 @@ class BatchFunction:
             f"map_batches({self.name}) raised\n  found: {type(error).__name__}, see below\n"
             f"  to fix: mend the function at the line named last\n{_trace(error)}"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFunction:
+    """A function from all batches of a task to batches of these columns, as Spark's workers call.
+
+    An error that reading rows raised passes through it unchanged.
+    """
+
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    name: str
+    schema: pa.Schema
+    rows_max: int
+
+    def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that the function returns for all batches, in order."""
+        try:
+            for made in self.function(self._slices(batches)):
+                if made.num_rows:
+                    yield made
+        except MillraceError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it raises is told
+            raise FunctionFailed(
+                f"{self.name} raised\n  found: {type(error).__name__}, see below\n"
+                f"  to fix: mend the function at the line named last\n{_trace(error)}"
+            ) from None
+
+    def _slices(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for begin in range(0, batch.num_rows, self.rows_max):
+                yield batch.slice(begin, self.rows_max)
 
 
 def first_difference(schema: pa.Schema, expected: pa.Schema) -> str | None:

@@ -16,11 +16,11 @@ import duckdb
 import pyarrow as pa
 
 from millrace.engine.duckdb_instances import InstanceSettings, borrowed
+from millrace.engine.native_sql import native_query
 from millrace.engine.query_failures import query_failed
 from millrace.engine.task_inputs import TaskInput
 from millrace.errors import MillraceError
 from millrace.scan.engine_parquet import NativeRows
-from millrace.sql.typed_sql import quoted
 
 BATCH_ROWS: Final = 131_072
 _LOG: Final = logging.getLogger(__name__)
@@ -124,33 +124,6 @@ class PreparedQuery:
     def close(self) -> None:
         """Give back its memory and its folder."""
         self._borrowed.close()
-
-
-def native_query(rows: NativeRows) -> str:
-    """The query that reads files. Row numbers choose row groups; others are not read."""
-    listed = ", ".join(quoted(name) for name in rows.columns)
-    options = "hive_partitioning = false"
-    every = ""
-    if rows.nan_possible:
-        # Bounds of floats then end at NaN, so the highest value must not be answered from them:
-        # this is not done if rows are chosen, even if all of them are.
-        options += ", can_have_nan = true"
-        every = " WHERE file_row_number >= 0"
-    if all(piece.rows is None for piece in rows.pieces):
-        paths = ", ".join(_text(piece.file.path) for piece in rows.pieces)
-        return f"SELECT {listed} FROM read_parquet([{paths}], {options}){every}"
-    selects = []
-    for piece in rows.pieces:
-        where = every
-        if piece.rows is not None:
-            where = " WHERE file_row_number BETWEEN {} AND {}".format(*piece.rows)
-        path = _text(piece.file.path)
-        selects.append(f"SELECT {listed} FROM read_parquet({path}, {options}){where}")
-    return " UNION ALL ".join(selects)
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _watched(stream: pa.RecordBatchReader, caught: list[MillraceError]) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,9 @@ _IDLE_MAX: Final = 2
 _LOG: Final = logging.getLogger(__name__)
 # How many rows a stream has is not known, so joins run in the order they are written in: an order
 # that is guessed may join two inputs by a part of their keys, and make thousands of rows of each.
-_AS_WRITTEN: Final = "SET disabled_optimizers = 'join_order'"
+_GUESSED_ORDER: Final = "join_order"
+# Fails with an internal error where rows are chosen by their number and only the first are kept.
+_LATE_COLUMNS: Final = "late_materialization"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +123,7 @@ def _make(settings: InstanceSettings) -> _Instance:
         },
     )
     install_functions(database)
-    if settings.as_written:
-        database.execute(_AS_WRITTEN)
+    switched_off = [_LATE_COLUMNS, *([_GUESSED_ORDER] if settings.as_written else [])]
+    database.execute(f"SET disabled_optimizers = '{','.join(switched_off)}'")
     _LOG.debug("new DuckDB instance of %d bytes, spills to %s", settings.memory_bytes_max, spill)
     return _Instance(settings, spill, os.getpid(), database)

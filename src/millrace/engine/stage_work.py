@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.engine.batch_functions import BatchFunction
+from millrace.engine.batch_functions import BatchFunction, StreamFunction
 from millrace.engine.duckdb_engine import Engine
 from millrace.engine.query_writer import query
 from millrace.engine.task_inputs import TaskInput
-from millrace.plan.nodes.map_batches import FunctionRows, MapBatches, identity_of
+from millrace.plan.nodes.map_batches import FunctionNode, FunctionRows, identity_of
 from millrace.plan.nodes.node import Leaf, Node, with_new_children
 from millrace.sql.engine_functions import versions_in
 
@@ -59,7 +59,7 @@ class PassThrough:
 class MappedWork:
     """A function over the rows of other work. `reason` says why it has no `identity`."""
 
-    call: BatchFunction
+    call: BatchFunction | StreamFunction
     below: PassThrough | QueryWork | MappedWork
     identity: str | None
     reason: str | None
@@ -161,21 +161,24 @@ def work_of(root: Node, *, time_zone: str, config: Config) -> Work:
     """The work for a stage's tree. Rows that stay as they are need no engine."""
     if isinstance(root, Leaf):
         return PassThrough()
-    if isinstance(root, MapBatches):
+    if isinstance(root, FunctionNode):
         return _mapped(root, time_zone, config)
     below: list[PassThrough | MappedWork] = []
     sql = query(_cut_at_functions(root, below, time_zone, config))
     return QueryWork(sql=sql, schema=root.schema, time_zone=time_zone, below=tuple(below))
 
 
-def _mapped(node: MapBatches, time_zone: str, config: Config) -> MappedWork:
-    call = BatchFunction(
-        function=node.function,
+def _mapped(node: FunctionNode, time_zone: str, config: Config) -> MappedWork:
+    kind = StreamFunction if node.streams else BatchFunction
+    call = kind(
+        function=node.function_in(time_zone),
         name=node.name,
         schema=node.schema,
         rows_max=config.map_batch_rows_max,
     )
     identity, reason = identity_of(node)
+    if identity is not None and node.streams:
+        identity = f"{identity} in {time_zone}"
     return MappedWork(
         call=call,
         below=work_of(node.child, time_zone=time_zone, config=config),
@@ -188,7 +191,7 @@ def _cut_at_functions(
     node: Node, below: list[PassThrough | MappedWork], time_zone: str, config: Config
 ) -> Node:
     """The tree with its functions as leaves; the work of each leaf is added to `below`."""
-    if isinstance(node, MapBatches):
+    if isinstance(node, FunctionNode):
         below.append(_mapped(node, time_zone, config))
         return FunctionRows(node.schema)
     if isinstance(node, Leaf):

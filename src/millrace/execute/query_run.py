@@ -21,6 +21,7 @@ from typing import Final, Protocol, TypeVar
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.engine.partition_matches import matching_files
 from millrace.errors import DataLost
 from millrace.execute.lost_outputs import (
     LOSSES,
@@ -103,7 +104,7 @@ def check_inputs(workspace: ShuffleWorkspace, plan: Node) -> None:
             check_current(leaf.source)
 
 
-def stages_of(plan: Node, config: Config) -> list[Stage]:
+def stages_of(plan: Node, config: Config, zone: str = "UTC") -> list[Stage]:
     """The stages that a plan is run in."""
     sizes = PlanLimits(
         one_task_bytes_max=config.one_task_bytes_max,
@@ -111,6 +112,7 @@ def stages_of(plan: Node, config: Config) -> list[Stage]:
         partition_bytes_target=config.partition_bytes_target,
         partitions_max=config.partitions_max,
         many_to_a_group=partial(_many_to_a_group, config),
+        matching_files=partial(matching_files, zone),
     )
     return plan_stages(plan, sizes)
 
@@ -168,7 +170,7 @@ class QueryRun:
         self._runner, self._workspace, self._frames = runner, workspace, frames
         self._zone, self._reuse = zone, reuse
         config = workspace.config
-        self._stages = stages_of(frames.plan, config)
+        self._stages = stages_of(frames.plan, config, zone)
         self._title = query_title(frames.plan, workspace.store)
         self._repairs = Repairs(config.query_repairs_max, config.task_repairs_max)
         self._rounds: dict[int, list[StageRun]] = {stage.number: [] for stage in self._stages}

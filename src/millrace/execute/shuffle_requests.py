@@ -89,6 +89,12 @@ def shuffle_paths(
     source = open_source(
         paths, listing, format=files.format, schema=files.schema, options=files.options
     )
+    if source.timestamps:
+        raise UserError(
+            "files of folders that are partitioned by a timestamp cannot be shuffled as they are\n"
+            f"  found: column {min(source.timestamps)!r}, whose meaning depends on a time zone\n"
+            "  to fix: read them with ws.read_parquet or its like, and use repartition"
+        )
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
     return _of_files(runner, workspace, source, arguments, [os.path.abspath(p) for p in given])
 

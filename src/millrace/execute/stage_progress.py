@@ -1,14 +1,18 @@
-"""A bar in terminals while map tasks run: tasks done, rows, bytes, rows a second."""
+"""A bar while map tasks run, in terminals and notebooks: tasks done, rows, bytes, rate."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 import threading
 import time
+from dataclasses import dataclass
+from html import escape
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
 from millrace.ids import QueryId, StageId
@@ -34,30 +38,97 @@ def print_summary(shuffle: Shuffle) -> None:
         )
 
 
+def in_notebook() -> bool:
+    """Whether this process shows its output in a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+@dataclass(slots=True)
+class _Bar:
+    title: str
+    total: int
+    completed: int = 0
+    amount: str = ""
+
+    def html(self) -> str:
+        """The bar and what is beside it."""
+        part = self.completed / self.total if self.total else 0.0
+        return (
+            "<div style='font-family: monospace; font-size: 12px'>"
+            f"{escape(self.title)} <progress value='{part:.3f}' max='1'></progress> "
+            f"{self.completed}/{self.total} {escape(self.amount)}</div>"
+        )
+
+
+class NotebookBars:
+    """The bars of the stages that run now, with the calls of rich's `Progress`."""
+
+    def __init__(self) -> None:
+        self._bars: dict[int, _Bar] = {}
+        self._lock = threading.Lock()
+        self._next = 0
+        self._handle: Any = None
+
+    def start(self) -> None:
+        """Make room below the cell."""
+        self._handle = _shown().display(_shown().HTML(""), display_id=True)
+
+    def stop(self) -> None:
+        """Leave nothing behind."""
+        self._bars.clear()
+        self._draw()
+
+    def add_task(self, _: str, *, total: int, run: int, stage: int, amount: str) -> int:
+        """A new bar."""
+        with self._lock:
+            self._next += 1
+            self._bars[self._next] = _Bar(f"run {run}, stage {stage}", total, 0, amount)
+            number = self._next
+        self._draw()
+        return number
+
+    def update(self, number: int, *, completed: int, amount: str) -> None:
+        """A bar that got on."""
+        bar = self._bars.get(number)
+        if bar is not None:
+            bar.completed, bar.amount = completed, amount
+            self._draw()
+
+    def remove_task(self, number: int) -> None:
+        """A bar whose stage is done."""
+        with self._lock:
+            self._bars.pop(number, None)
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._handle is None:
+            return
+        with self._lock:
+            lines = [bar.html() for bar in self._bars.values()]
+        self._handle.update(_shown().HTML("".join(lines)))
+
+
+def _shown() -> Any:  # noqa: ANN401 - a module that only notebooks have
+    return importlib.import_module("IPython.display")
+
+
 class _Board:
     """The bars of this process: stages that run together share one area of the screen."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._bars: RichProgress | None = None
+        self._bars: RichProgress | NotebookBars | None = None
         self._users = 0
 
-    def open(self) -> RichProgress | None:
-        """The board to draw on; None without a terminal."""
+    def open(self) -> RichProgress | NotebookBars | None:
+        """The board to draw on; None without a terminal or a notebook."""
         with self._lock:
             if self._bars is None:
-                console = Console(stderr=True)
-                if not console.is_terminal:
+                self._bars = NotebookBars() if in_notebook() else _terminal_bars()
+                if self._bars is None:
                     return None
-                self._bars = RichProgress(
-                    TextColumn("run {task.fields[run]}, stage {task.fields[stage]}"),
-                    BarColumn(),
-                    MofNCompleteColumn(),
-                    TextColumn("{task.fields[amount]}"),
-                    TimeElapsedColumn(),
-                    console=console,
-                    transient=True,
-                )
                 self._bars.start()
             self._users += 1
             return self._bars
@@ -71,17 +142,32 @@ class _Board:
                 self._bars = None
 
 
+def _terminal_bars() -> RichProgress | None:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return None
+    return RichProgress(
+        TextColumn("run {task.fields[run]}, stage {task.fields[stage]}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+
+
 _board: Final = _Board()
 
 
 class StageProgress:
-    """Watches the indexes appear. Silent without a terminal."""
+    """Watches the indexes appear. Silent without a terminal or a notebook."""
 
     def __init__(self, store: Store, query_id: QueryId, stage_id: StageId, *, total: int) -> None:
         self._store, self._query_id, self._stage_id = store, query_id, stage_id
         self._total = total
-        self._bars: RichProgress | None = None
-        self._task = TaskID(0)
+        self._bars: RichProgress | NotebookBars | None = None
+        self._task: Any = None
         self._seen: dict[int, tuple[int, int]] = {}
         self._started = self._looked = time.monotonic()
 

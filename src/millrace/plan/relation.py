@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from millrace.plan.nodes.aggregate import Aggregate
+from millrace.plan.nodes.join import Join
 from millrace.plan.nodes.node import Node
-from millrace.plan.nodes.project import Project, pass_columns, select_only
+from millrace.plan.nodes.project import Project, pass_columns
 from millrace.sql.name_checks import free_name
 
 
@@ -64,11 +66,8 @@ class Relation:
     def output(self) -> Node:
         """A plan of just the visible columns, under their labels where each comes once."""
         columns = [attribute.column for attribute in self.visible]
-        if columns == self.labels or not self.has_unique_labels:
-            return _distinct_columns(self.node, columns)
-        passed = pass_columns(self.node.schema, columns)
-        named = zip(self.labels, passed, strict=True)
-        return Project(self.node, tuple((label, column) for label, (_, column) in named))
+        names = self.labels if self.has_unique_labels else free_columns(columns)
+        return picked_columns(self.node, list(zip(names, columns, strict=True)))
 
     def with_alias(self, alias: str) -> Relation:
         """The visible columns under another name of their table."""
@@ -80,6 +79,14 @@ class Relation:
             a if a.hidden else replace(a, origins=a.origins | {number}) for a in self.attributes
         )
         return replace(self, attributes=attributes)
+
+    def trimmed(self) -> Relation:
+        """The same over a plan that has just the visible columns, each once."""
+        columns = [attribute.column for attribute in self.visible]
+        names = free_columns(columns)
+        attributes = (replace(a, column=n) for a, n in zip(self.visible, names, strict=True))
+        node = picked_columns(self.node, list(zip(names, columns, strict=True)))
+        return Relation(node, tuple(attributes))
 
     def only_visible(self) -> Relation:
         """The same without hidden attributes."""
@@ -105,10 +112,33 @@ def free_columns(labels: Sequence[str], used: Iterable[str] = ()) -> list[str]:
     return names
 
 
-def _distinct_columns(node: Node, columns: Sequence[str]) -> Node:
-    """These columns; one that comes twice gets a second name."""
-    if len(set(columns)) == len(columns):
-        return select_only(node, columns)
-    passed = pass_columns(node.schema, columns)
-    names = free_columns(columns)
-    return Project(node, tuple((n, column) for n, (_, column) in zip(names, passed, strict=True)))
+def picked_columns(node: Node, columns: Sequence[tuple[str, str]]) -> Node:
+    """Columns of a plan under other names: pairs of the new name and the old one.
+
+    An operator that names its columns itself gets the new names.
+    """
+    sources = [source for _, source in columns]
+    if sources == node.schema.names == [name for name, _ in columns]:
+        return node
+    match node:
+        case Project(child=child, columns=below):
+            expressions = dict(below)
+            composed = tuple((name, expressions[source]) for name, source in columns)
+            if isinstance(child, Aggregate) and all(e.is_column for _, e in composed):
+                return picked_columns(child, [(n, next(iter(e.columns))) for n, e in composed])
+            return Project(child, composed)
+        case Join(columns=below):
+            by_name = {column.name: column for column in below}
+            return replace(
+                node, columns=tuple(replace(by_name[source], name=n) for n, source in columns)
+            )
+        case Aggregate(keys=keys, aggregates=aggregates) if columns[: len(keys)] == [
+            (key, key) for key in keys
+        ] and sorted(sources[len(keys) :]) == sorted(a.name for a in aggregates):
+            calls = {aggregate.name: aggregate for aggregate in aggregates}
+            renamed = (replace(calls[source], name=n) for n, source in columns[len(keys) :])
+            return replace(node, aggregates=tuple(renamed))
+        case _:
+            passed = pass_columns(node.schema, sources)
+            named = zip(columns, passed, strict=True)
+            return Project(node, tuple((name, column) for (name, _), (_, column) in named))

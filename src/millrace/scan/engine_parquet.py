@@ -9,7 +9,10 @@ rows and the values that `SplitReader.batches` gives, in the same order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
 
 from millrace.scan.input_files import InputFile
 from millrace.scan.parquet_footers import has_floats
@@ -23,6 +26,8 @@ class FileRows:
 
     file: InputFile
     rows: tuple[int, int] | None
+    partition: tuple[Any, ...] = ()
+    """The values of the columns in the names of its folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,8 @@ class NativeRows:
     columns: tuple[str, ...]
     nan_possible: bool = False
     """Whether a value can be or contain NaN."""
+    partitions: tuple[pa.Field, ...] = ()
+    """Columns in the names of folders, in the order of each piece's `partition`."""
 
     def check_unchanged(self) -> None:
         """Raise if a file is no longer the version that was listed."""
@@ -43,13 +50,17 @@ class NativeRows:
 def native_rows(reader: SplitReader, inputs: Sequence[MapInput]) -> NativeRows | None:
     """The same rows as `reader` reads of the inputs, for the engine; None if only as Arrow."""
     schema = reader.schema
+    own = {name for name in schema.names if name not in reader.partitions}
     splits = [split for part in inputs for split in part.splits]
-    if not splits or not all(split.engine_columns.issuperset(schema.names) for split in splits):
+    if not splits or not all(
+        split.engine_columns and own <= split.engine_columns for split in splits
+    ):
         return None
     return NativeRows(
         pieces=tuple(_pieces(splits)),
         columns=tuple(schema.names),
-        nan_possible=any(has_floats(field.type) for field in schema),
+        nan_possible=any(has_floats(field.type) for field in schema if field.name in own),
+        partitions=tuple(reader.whole.field(name) for name in reader.partitions),
     )
 
 
@@ -57,12 +68,12 @@ def _pieces(splits: Sequence[FileSplit]) -> list[FileRows]:
     """What is read of each file; neighbours together, so that a footer is read once for them."""
     pieces: list[FileRows] = []
     for split in splits:
-        piece = FileRows(split.file, split.rows)
+        piece = FileRows(split.file, split.rows, split.partition)
         if pieces and _follows(pieces[-1], piece):
             before = pieces.pop()
             assert before.rows is not None, "a piece that follows has a first row"
             assert piece.rows is not None, "as above"
-            piece = FileRows(split.file, (before.rows[0], piece.rows[1]))
+            piece = replace(piece, rows=(before.rows[0], piece.rows[1]))
         pieces.append(piece)
     return pieces
 

@@ -20,6 +20,7 @@ SAMPLE_ROWS: Final = 65_536
 
 def rows_per_group(source: FileSource, keys: Sequence[str], split_bytes: int) -> float | None:
     """Rows of one map task to a group of the keys, about; None if the files do not tell."""
+    keys = [key for key in keys if key not in source.partitions]  # Others are one for a file.
     if source.format != "parquet" or not keys:
         return None
     shape = max(source.shapes, key=lambda candidate: candidate.bytes)

@@ -69,17 +69,28 @@ class InputFile:
         return (now.size, now.mtime_ns, now.ctime_ns) == listed
 
 
-def find_files(paths: Paths) -> list[str]:
-    """Files behind paths, folders and globs, each once, sorted; `_` or `.` first hides a name."""
+@dataclass(frozen=True, slots=True)
+class FoundFiles:
+    """Files, each once, sorted, and the folders that the user named, below which they are."""
+
+    files: list[str]
+    bases: frozenset[str]
+
+
+def find_files(paths: Paths) -> FoundFiles:
+    """Files behind paths, folders and globs; `_` or `.` first hides a name, as in Spark."""
     given: Iterable[object] = [paths]
     if not isinstance(paths, str) and isinstance(paths, Iterable):
         given = list(paths)
     if not given:
         raise UserError("no input paths were given\n  to fix: name at least one file or folder")
-    paths_found: set[str] = set()
+    files: set[str] = set()
+    bases: set[str] = set()
     for path in given:
-        paths_found.update(_expand(path_text(path, "reading files")))
-    return sorted(paths_found)
+        for match in _expand(path_text(path, "reading files")):
+            files.update(_walk(match))
+            bases.add(match if os.path.isdir(match) else os.path.dirname(match))
+    return FoundFiles(sorted(files), frozenset(bases))
 
 
 def describe(path: str) -> InputFile:
@@ -153,6 +164,7 @@ def _format_by_name(path: str) -> str | None:
 
 
 def _expand(path: str) -> list[str]:
+    """The files and folders that a path or a glob names, with files in them."""
     path = path.removeprefix("file:")
     path = "/" + path.lstrip("/") if path.startswith("//") else path
     if "://" in path:
@@ -164,14 +176,13 @@ def _expand(path: str) -> list[str]:
     if os.path.isfile(full):
         return [full]
     matches = [full] if os.path.isdir(full) else _matches(full)
-    files = [file for match in matches for file in _walk(match)]
-    if not files:
+    if not any(map(_walk, matches)):
         raise UserError(
             f"no input files at {path}\n"
             f"  looked at: {full}\n"
             "  to fix: check the path; names beginning with _ or . are skipped"
         )
-    return files
+    return matches
 
 
 def _matches(pattern: str) -> list[str]:
@@ -183,9 +194,6 @@ def _matches(pattern: str) -> list[str]:
         names = match.split("/")[fixed:]
         if any(_hidden(name) for name in names):
             continue
-        folders = names if os.path.isdir(match) else names[:-1]
-        for name in folders:
-            _refuse_partitioned(name, match)
         paths.append(match)
     return paths
 
@@ -202,18 +210,8 @@ def _walk(path: str) -> list[str]:
             continue
         seen.add(real)
         below[:] = sorted(name for name in below if not _hidden(name))
-        for name in below:
-            _refuse_partitioned(name, os.path.join(folder, name))
         files += [os.path.join(folder, name) for name in names if not _hidden(name)]
     return files
-
-
-def _refuse_partitioned(name: str, path: str) -> None:
-    if "=" in name:
-        raise UserError(
-            f"folder {path} is partitioned by a column in its name\n"
-            "  to fix: read it with Spark and pass the DataFrame, which has that column"
-        )
 
 
 def _cannot_list(error: OSError) -> None:
@@ -224,4 +222,4 @@ def _cannot_list(error: OSError) -> None:
 
 
 def _hidden(name: str) -> bool:
-    return name.startswith(("_", "."))
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)

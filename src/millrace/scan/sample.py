@@ -8,10 +8,8 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.config import MIB, Config
-from millrace.identity.schemas import conform_in_pieces
-from millrace.scan import formats
 from millrace.scan.source import FileSource
-from millrace.scan.splits import FileShape, FileSplit
+from millrace.scan.splits import FileShape, FileSplit, MapInput
 
 _PIECE_BYTES: Final = 64 * MIB
 
@@ -21,19 +19,12 @@ def sample(source: FileSource, columns: Sequence[str], config: Config) -> pa.Tab
     pieces = [split for shape in source.shapes for split in _pieces(shape)]
     chosen = _evenly(pieces, config.sample_pieces_max)
     rows_each = max(1, config.sample_rows_max // max(1, len(chosen)))
-    schema = pa.schema([source.schema.field(name) for name in columns])
-    tables = [schema.empty_table()]
+    reader = source.reader(columns)
+    tables = [reader.schema.empty_table()]
     for split in chosen:
-        batches = formats.read(
-            source.format, split, source.schema, source.options, _PIECE_BYTES, columns
-        )
-        first = next(iter(batches), None)
+        first = next(reader.batches(MapInput((split,)), _PIECE_BYTES), None)
         if first is not None:
-            where = f"input file {split.file.path}"
-            plain = conform_in_pieces(
-                first.select(list(columns)), schema, where=where, bytes_target=_PIECE_BYTES
-            )
-            tables.append(_every(pa.Table.from_batches(plain, schema), rows_each))
+            tables.append(_every(pa.Table.from_batches([first]), rows_each))
     return pa.concat_tables(tables)
 
 
@@ -45,9 +36,10 @@ def _every(rows: pa.Table, count: int) -> pa.Table:
 
 def _pieces(shape: FileShape) -> list[FileSplit]:
     if shape.row_group_bytes is None:
-        return [FileSplit(file=shape.file, row_groups=None, bytes=shape.file.size)]
+        size = shape.file.size
+        return [FileSplit(file=shape.file, row_groups=None, bytes=size, partition=shape.partition)]
     return [
-        FileSplit(file=shape.file, row_groups=(number,), bytes=size)
+        FileSplit(file=shape.file, row_groups=(number,), bytes=size, partition=shape.partition)
         for number, size in enumerate(shape.row_group_bytes)
     ]
 

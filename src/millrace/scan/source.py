@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,7 +17,8 @@ from millrace.errors import UserError
 from millrace.identity.schemas import check_names, conform_in_pieces, difference, plain_schema
 from millrace.scan import formats, input_files
 from millrace.scan.input_files import InputFile, Paths
-from millrace.scan.splits import FileShape, MapInput
+from millrace.scan.partition_folders import PartitionColumns, partition_columns
+from millrace.scan.splits import FileShape, FileSplit, MapInput
 
 _FOOTER_THREADS: Final = 8
 _OPTIONS: Final = {"csv": frozenset({"delimiter", "header"})}
@@ -31,6 +32,12 @@ class FileSource:
     schema: pa.Schema
     shapes: tuple[FileShape, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
+    partitions: tuple[str, ...] = ()
+    """Columns in the names of folders, in the order of each file's `partition`."""
+    timestamps: frozenset[str] = frozenset()
+    """Those that are timestamps, given as text: the session's time zone decides their meaning."""
+    file_schema: pa.Schema | None = None
+    """The columns of the files themselves, if others are in the names of folders."""
 
     @property
     def bytes(self) -> int:
@@ -39,7 +46,8 @@ class FileSource:
 
     def bytes_of(self, columns: Sequence[str]) -> int:
         """Estimated bytes to read if only some columns are."""
-        return sum(shape.bytes_of(columns, len(self.schema.names)) for shape in self.shapes)
+        own = [name for name in columns if name not in self.partitions]
+        return sum(shape.bytes_of(own, len(self.schema.names)) for shape in self.shapes)
 
     def describe(self) -> dict[str, Any]:
         """What decides the rows beside the files themselves."""
@@ -52,7 +60,9 @@ class FileSource:
     def reader(self, columns: Sequence[str] | None = None) -> SplitReader:
         """The part of this that a task needs, for all columns or some."""
         chosen = None if columns is None else tuple(columns)
-        return SplitReader(self.format, self.schema, self.options, chosen)
+        return SplitReader(
+            self.format, self.schema, self.options, chosen, self.partitions, self.file_schema
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,9 @@ class SplitReader:
     whole: pa.Schema
     options: Mapping[str, Any]
     columns: tuple[str, ...] | None = None
+    partitions: tuple[str, ...] = ()
+    """Columns whose values are in the names of folders."""
+    file_schema: pa.Schema | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -73,18 +86,35 @@ class SplitReader:
 
     def batches(self, map_input: MapInput, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Rows of a map task in order. A file that changed since it was listed is an error."""
+        schema = self.schema
+        own = pa.schema([field for field in schema if field.name not in self.partitions])
+        read = None if self.columns is None and not self.partitions else own.names
         for split in map_input.splits:
             check_unchanged(split.file)
             for batch in formats.read(
-                self.format, split, self.whole, self.options, batch_bytes, self.columns
+                self.format, split, self.file_schema or self.whole, self.options, batch_bytes, read
             ):
-                yield from conform_in_pieces(
-                    batch if self.columns is None else batch.select(self.columns),
-                    self.schema,
+                for piece in conform_in_pieces(
+                    batch if read is None else batch.select(read),
+                    own,
                     where=f"input file {split.file.path}",
                     bytes_target=batch_bytes,
-                )
+                ):
+                    yield self._with_partition(piece, split, schema) if self.partitions else piece
             check_unchanged(split.file)
+
+    def _with_partition(
+        self, batch: pa.RecordBatch, split: FileSplit, schema: pa.Schema
+    ) -> pa.RecordBatch:
+        """A batch with the columns that are in the names of its file's folders."""
+        values = dict(zip(self.partitions, split.partition, strict=True))
+        columns = [
+            pa.repeat(pa.scalar(values[column.name], column.type), batch.num_rows)
+            if column.name in values
+            else batch.column(column.name)
+            for column in schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +135,9 @@ def open_source(
     options: Mapping[str, Any] | None = None,
 ) -> FileSource:
     """List the files, find their one schema and how they can be cut."""
-    files = input_files.find_files(paths)
+    found_files = input_files.find_files(paths)
+    folders = partition_columns(found_files.files, found_files.bases)
+    files = list(folders.values) or found_files.files
     kind = input_files.format_of(files, format)
     chosen = dict(options or {})
     unknown = sorted(set(chosen) - _OPTIONS.get(kind, frozenset()))
@@ -117,11 +149,34 @@ def open_source(
         )
     listed = _identify_all(files, listing)
     if kind in formats.SELF_DESCRIBING:
-        return _self_describing(kind, listed, schema)
+        return _partitioned(_self_describing(kind, listed, schema), folders)
     columns = schema or formats.infer_schema(kind, _first_with_rows(kind, listed), chosen)
     shapes = tuple(FileShape(file=file, row_group_bytes=None) for file in listed)
     check_names(columns)
-    return FileSource(format=kind, schema=plain_schema(columns), shapes=shapes, options=chosen)
+    source = FileSource(format=kind, schema=plain_schema(columns), shapes=shapes, options=chosen)
+    return _partitioned(source, folders)
+
+
+def _partitioned(source: FileSource, folders: PartitionColumns) -> FileSource:
+    """The source with the columns of its folders: in place of a file's own one, or behind all."""
+    if not folders.values:
+        return source
+    by_lower = {column.name.lower(): column for column in folders.schema}
+    inside = [by_lower.get(column.name.lower(), column) for column in source.schema]
+    names = {column.name for column in inside}
+    behind = [column for column in folders.schema if column.name not in names]
+    schema = pa.schema([*inside, *behind])
+    check_names(schema)
+    return replace(
+        source,
+        schema=schema,
+        shapes=tuple(
+            replace(shape, partition=folders.values[shape.file.path]) for shape in source.shapes
+        ),
+        partitions=tuple(folders.schema.names),
+        timestamps=folders.as_text,
+        file_schema=source.schema,
+    )
 
 
 def check_unchanged(file: InputFile) -> None:

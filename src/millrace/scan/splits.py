@@ -33,6 +33,8 @@ class FileShape:
     row_group_rows: tuple[int, ...] | None = None
     engine_columns: frozenset[str] = frozenset()
     """Columns that the query engine reads of the file by itself."""
+    partition: tuple[Any, ...] = ()
+    """The values of the columns in the names of its folders."""
 
     @property
     def bytes(self) -> int:
@@ -59,6 +61,8 @@ class FileSplit:
     rows: tuple[int, int] | None = None
     engine_columns: frozenset[str] = frozenset()
     """Columns that the query engine reads of the file by itself."""
+    partition: tuple[Any, ...] = ()
+    """The values of the columns in the names of its folders, which its path has too."""
 
     def identity(self) -> dict[str, Any]:
         """What tells this split from every other, and this version of it from others."""
@@ -127,6 +131,7 @@ def _cut_file(shape: FileShape, target: int) -> list[FileSplit]:
                 row_groups=None,
                 bytes=size,
                 engine_columns=shape.engine_columns,
+                partition=shape.partition,
             )
         ]
     total = sum(groups)
@@ -143,6 +148,7 @@ def _cut_file(shape: FileShape, target: int) -> list[FileSplit]:
             bytes=sum(groups[n] for n in piece),
             rows=_rows(shape.row_group_rows, piece),
             engine_columns=shape.engine_columns,
+            partition=shape.partition,
         )
         for piece in pieces
         if piece

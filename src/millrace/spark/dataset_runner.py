@@ -11,16 +11,20 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.execute.publish_folder import Draft
 from millrace.names import path_text
+from millrace.plan.builders.build_context import UserFunctions
 from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.planner.stage_pictures import explain_fully, explain_html
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.text_limits import limits_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.types import StructType
 
     from millrace.execute.shuffle_workspace import ShuffleWorkspace
+    from millrace.spark.udfs.udf_registry import UdfRegistry
 
 
 class DatasetRunner:
@@ -44,6 +48,7 @@ class DatasetRunner:
         self._known_workspace = known_workspace
         self.config = config
         self._analyzer: SparkAnalyzer | None = None
+        self._registry: UdfRegistry | None = None
 
     @property
     def analyzer(self) -> SparkAnalyzer:
@@ -53,6 +58,28 @@ class DatasetRunner:
 
             self._analyzer = SparkAnalysis(self._spark, self.config)
         return self._analyzer
+
+    @property
+    def udfs(self) -> UserFunctions:
+        """The functions that users made with PySpark, which is loaded with the first of them."""
+        return self
+
+    @property
+    def registry(self) -> UdfRegistry:
+        """The functions that SQL calls by name."""
+        if self._registry is None:
+            from millrace.spark.udfs.udf_registry import UdfRegistry  # noqa: PLC0415 - as below
+
+            self._registry = UdfRegistry(self._started_spark)
+        return self._registry
+
+    def registered(self, name: str) -> UserFunction | None:
+        """The function that SQL calls by this name."""
+        return None if self._registry is None else self._registry.registered(name)
+
+    def of_message(self, message: object) -> UserFunction:
+        """The function of a column of Spark Connect."""
+        return self.registry.of_message(message)
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""
@@ -121,3 +148,15 @@ class DatasetRunner:
 
         spark = self._spark()
         call_spark(spark, self.config, lambda: of_table(spark, rows).show(count, truncate))
+
+    def spark_schema(self, schema: pa.Schema) -> StructType:
+        """Columns with Spark's types."""
+        from millrace.spark.frames.rows_as_frames import spark_types  # noqa: PLC0415 - as above
+
+        return spark_types(schema)
+
+    def spark_rows(self, rows: pa.Table) -> list[Row]:
+        """Rows as Spark's `collect` gives them."""
+        from millrace.spark.frames.rows_as_frames import spark_rows  # noqa: PLC0415 - as above
+
+        return spark_rows(rows)

@@ -6,11 +6,15 @@ import pickle
 from collections.abc import Sequence
 
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 
+from millrace.config import Config
 from millrace.errors import UserError
 from millrace.pipeline.core.hops import Hop
-from millrace.plan.nodes.map_batches import MapBatches
+from millrace.plan.nodes.map_batches import FunctionNode, MapBatches
 from millrace.plan.nodes.node import Node
+from millrace.spark.session_settings import given_settings
+from millrace.spark.udfs.udf_worker import SETTINGS
 
 
 def check_shippable(plan: Node) -> None:
@@ -25,6 +29,25 @@ def check_shippable(plan: Node) -> None:
             ) from error
     for child in plan.children:
         check_shippable(child)
+
+
+def check_function_settings(spark: SparkSession, config: Config, plan: Node) -> None:
+    """Raise if functions of PySpark would be called otherwise under the session's settings."""
+    if not _calls_functions(plan):
+        return
+    given = given_settings(spark, config)
+    for name, value in SETTINGS.items():
+        if given.get(name, value).lower() != value:
+            raise UserError(
+                f"the session has {name} = {given[name]}\n"
+                f"  found: functions are called here as with {value}\n"
+                f"  to fix: spark.conf.set({name!r}, {value!r})"
+            )
+
+
+def _calls_functions(plan: Node) -> bool:
+    own = isinstance(plan, FunctionNode) and plan.streams
+    return own or any(map(_calls_functions, plan.children))
 
 
 def check_job_shippable(hops: Sequence[Hop]) -> None:

@@ -17,7 +17,7 @@ from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import spark_works
 from millrace.plan.planner.stages import Stage
 from millrace.spark.frames.query_frames import QueryFrames, sketch_frames
-from millrace.spark.function_shipping import check_shippable
+from millrace.spark.function_shipping import check_function_settings, check_shippable
 from millrace.spark.session_settings import check_settings, time_zone
 from millrace.spark.spark_tasks import SparkTaskRunner
 
@@ -33,6 +33,7 @@ def run_query(
     check_inputs(workspace, plan)
     check_shippable(plan)
     check_settings(spark, config)
+    check_function_settings(spark, config, plan)
     zone = time_zone(spark, config)
     run_input = partial(run_query, spark, workspace, reuse=reuse)
     frames = QueryFrames(spark, workspace, plan, reuse, run_input)
@@ -50,10 +51,11 @@ def explain_query(
 ) -> str:
     """The stages of a plan, and for each which of its tasks would be reused, if that is known."""
     rows, saved_frames = sketch_frames(plan, config, workspace)
-    stages = stages_of(rows, config)
+    zone = "UTC" if spark is None else time_zone(spark, config)
+    stages = stages_of(rows, config, zone)
     remarks: Mapping[int, str] = {}
     if spark is not None and workspace is not None:
-        remarks = forecast_reuse(workspace, stages, time_zone(spark, config), saved_frames)
+        remarks = forecast_reuse(workspace, stages, zone, saved_frames)
     inputs = _explain_inputs(
         plan, lambda child: explain_query(spark, workspace, child, config, show)
     )

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
+from millrace.datasets.dataset_base import plan_of
 from millrace.durations import ms
 from millrace.engine.json_keys import JsonKeys
 from millrace.errors import UserError
@@ -26,7 +27,10 @@ from millrace.execute.task_folders import Folders
 from millrace.ids import StageId
 from millrace.journal.api import Journals
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
-from millrace.plan.nodes.scan import Scan
+from millrace.plan.builders.build_scan import scan_of
+from millrace.plan.nodes.node import Node
+from millrace.plan.relation import relation_of
+from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.read_files import resolve_read
@@ -38,6 +42,7 @@ from millrace.shuffle import arrow_inputs, cleanup, runs
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.dataset_runner import DatasetRunner
+from millrace.sql_views import SqlViews
 from millrace.storage.local import LocalStore
 from millrace.storage.store import Store
 from millrace.storage.workspace_home import WorkspaceHome
@@ -79,6 +84,7 @@ class WorkspaceRuntime:
         self._has_started_spark = False
         self._agents: tuple[Agents, KeepAlive] | None = None
         self._dataset_runner: DatasetRunner | None = None
+        self.views = SqlViews(config, self, self._files_plan, self._rows_plan)
         self._opening = threading.Lock()
         self._journals = WorkspaceJournals(
             self._owned_workspace,
@@ -111,6 +117,8 @@ class WorkspaceRuntime:
 
             self._spark = start_session()
             self._has_started_spark = True
+            if self._dataset_runner is not None:
+                self._dataset_runner.registry.tell(self._spark)
         return self._spark
 
     @property
@@ -144,6 +152,17 @@ class WorkspaceRuntime:
             "  to fix: open a second workspace in a folder for them; a bucket keeps shuffles and "
             "what datasets make of files and DataFrames"
         )
+
+    @property
+    def analyzer(self) -> SparkAnalyzer:
+        """Tells the columns of what Spark will compute."""
+        return self.dataset_runner().analyzer
+
+    def _files_plan(self, path: str, kind: str) -> Node:
+        return plan_of(self.read_files(path, kind))
+
+    def _rows_plan(self, rows: pa.Table) -> Node:
+        return plan_of(self.read_arrow_rows(rows))
 
     def dataset_runner(self) -> DatasetRunner:
         """The runner of datasets."""
@@ -230,7 +249,11 @@ class WorkspaceRuntime:
             now_ms=_now_ms(), recent_ms=ms(self.config.recent_change), by_content=by_content
         )
         source = open_source(paths, listing, format=format, schema=schema, options=options)
-        return Dataset(Scan(source, tuple(source.schema.names)), self.dataset_runner())
+        return self.dataset(scan_of(source))
+
+    def dataset(self, plan: Node) -> Dataset:
+        """A dataset of a plan, whose columns have the plan's names."""
+        return Dataset(relation_of(plan), self.dataset_runner())
 
     def read_arrow_rows(self, data: object) -> Dataset:
         """Rows in memory as a dataset; they are saved in the workspace first."""

@@ -5,7 +5,7 @@ Invariant: every kind of node is named here. Any other is refused, never handed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sqlglot import exp
@@ -13,7 +13,8 @@ from sqlglot import exp
 from millrace.sql.functions import conditions, dates, literals, number_functions, string_functions
 from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import cast
-from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call
+from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call, call_tree
+from millrace.sql.functions.nested import access_nodes, nested_functions
 from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, operands
@@ -28,7 +29,8 @@ from millrace.sql.typed_sql import (
 )
 from millrace.sql.types import BOOLEAN, DATE, VOID, SqlType
 
-assert number_functions.NUMBERS  # imported for the table it fills
+assert number_functions.NUMBERS  # imported for the table they fill
+assert nested_functions.MODULES
 
 _ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
     exp.Add: "+",
@@ -65,9 +67,17 @@ AggregateHook = Callable[[str, exp.Expression], TypedSql]
 class ExpressionTyper:
     """Types one tree over some columns; `aggregate` types the aggregate calls in it."""
 
-    def __init__(self, columns: NameScope, aggregate: AggregateHook | None = None) -> None:
+    def __init__(
+        self,
+        columns: NameScope,
+        aggregate: AggregateHook | None = None,
+        variables: Mapping[str, TypedSql] | None = None,
+        lambda_depth: int = 0,
+    ) -> None:
         self.columns = columns
         self.aggregate = aggregate
+        self.lambda_depth = lambda_depth
+        self._variables = dict(variables or {})
 
     def typed(self, node: exp.Expression) -> TypedSql:
         """The typed form of a node."""
@@ -89,18 +99,14 @@ class ExpressionTyper:
         """The typed forms of several nodes."""
         return [self.typed(node) for node in nodes]
 
+    def bound(self, variables: Mapping[str, TypedSql]) -> ExpressionTyper:
+        """The same with variables of a lambda, which hide columns of their names."""
+        known = {**self._variables, **variables}
+        return ExpressionTyper(self.columns, self.aggregate, known, self.lambda_depth + 1)
 
-def _column(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    assert isinstance(node, exp.Column)
-    if node.table and not node.db and not isinstance(node.this, exp.Star):
-        return typer.columns.find_field(node.table, node.name)
-    if node.table or isinstance(node.this, exp.Star):
-        raise ExpressionRefused(
-            "a field of a column cannot be named",
-            found=node.sql(dialect="spark"),
-            fix="take it out of its column with map_batches",
-        )
-    return typer.columns.find(node.name)
+    def find(self, name: str) -> TypedSql:
+        """The variable of this name, or else the column."""
+        return self._variables.get(name.lower()) or self.columns.find(name)
 
 
 def _literal(_: ExpressionTyper, node: exp.Expression) -> TypedSql:
@@ -200,7 +206,8 @@ def _between(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     above = conditions.compare(">=", value, low)
     below = conditions.compare("<=", value, high)
     both = conditions.connect("AND", [above, below])
-    return combined(both.sql, BOOLEAN, [both], label=call_label("between", [value, low, high]))
+    label = call_label("between", [value, low, high])
+    return combined(both.sql, BOOLEAN, [both], label=label, never_null=both.never_null)
 
 
 def _like(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
@@ -261,6 +268,7 @@ def _cast(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
 def _casted(term: TypedSql, kind: SqlType) -> TypedSql:
     name = str(kind).upper()
     label = None if term.label is None else f"CAST({term.label} AS {name})"
+    label = term.label if kind.is_nested else label
     return cast(term, kind, label=label or "") if label else _unlabelled(cast(term, kind))
 
 
@@ -272,10 +280,10 @@ def _called(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     if name in AGGREGATES:
         return _aggregated(typer, name, node)
     if name in CAST_NAMES and len(node.expressions) == 1:
-        return _casted(typer.typed(node.expressions[0]), CAST_NAMES[name])
+        return cast(typer.typed(node.expressions[0]), CAST_NAMES[name])
     if name not in FUNCTIONS:
         raise unknown_function(name)
-    return call(name, typer.typed_all(node.expressions))
+    return call_tree(typer, name, node.expressions)
 
 
 def _aggregated(typer: ExpressionTyper, name: str, node: exp.Expression) -> TypedSql:
@@ -341,7 +349,10 @@ def _span(node: exp.Interval) -> dates.Span:
 
 
 _NODES: Final[dict[type[exp.Expression], Callable[[ExpressionTyper, exp.Expression], TypedSql]]] = {
-    exp.Column: _column,
+    exp.Column: access_nodes.column,
+    exp.Identifier: lambda typer, node: typer.find(node.name),
+    exp.Bracket: access_nodes.item,
+    exp.Dot: access_nodes.field,
     exp.Paren: lambda typer, node: typer.typed(node.this),
     exp.Literal: _literal,
     exp.Concat: _adjacent,

@@ -27,12 +27,12 @@ from millrace.sql.parser import canonical, operands, read, with_names
 from millrace.sql.syntax_errors import clipped, refuse_name
 from millrace.sql.type_names import CAST_NAMES
 from millrace.sql.typed_sql import ExpressionRefused, TypedSql, as_type, quoted
-from millrace.sql.types import BOOLEAN, SqlType, from_arrow
+from millrace.sql.types import BOOLEAN, FIELD_MARK, SqlType, from_arrow, in_other_form
 
 __all__ = ["Expression", "parse", "parse_named", "quoted"]
 
-_QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
-"""Texts and names in DuckDB's SQL."""
+_QUOTED: Final = re.compile(rf"'(?:[^']|'')*'|(?:{re.escape(FIELD_MARK)})?\"(?:[^\"]|\"\")*\"")
+"""Texts and names in DuckDB's SQL; the name of a field has a mark before it."""
 _PARTS_MAX: Final = 32
 """Of more conditions, moving each of them by itself is not worth a step of the plan for each."""
 
@@ -125,13 +125,8 @@ def parse_named(text: str, schema: pa.Schema, *, call: str) -> list[tuple[str, E
 def scope_of(schema: pa.Schema, labels: Mapping[str, str] | None = None) -> NameScope:
     """The columns of a schema by name; `labels` are the names that users know them by."""
     kinds = {field.name: from_arrow(field.type) for field in schema}
-    other = frozenset(field.name for field in schema if _other_form(field.type))
+    other = frozenset(field.name for field in schema if in_other_form(field.type))
     return NameScope(kinds, cast_first=other, labels=labels)
-
-
-def _other_form(kind: pa.DataType) -> bool:
-    """Whether DuckDB reads the column in another type than expressions use."""
-    return bool(pa.types.is_date64(kind) or (pa.types.is_timestamp(kind) and kind.unit != "us"))
 
 
 def expression_of(tree: exp.Expression, term: TypedSql) -> Expression:
@@ -142,7 +137,7 @@ def expression_of(tree: exp.Expression, term: TypedSql) -> Expression:
 def as_is(field: pa.Field) -> tuple[str, Expression]:
     """A column as it is, under its name."""
     kind = from_arrow(field.type)
-    sql = as_type(quoted(field.name), kind) if _other_form(field.type) else quoted(field.name)
+    sql = as_type(quoted(field.name), kind) if in_other_form(field.type) else quoted(field.name)
     text = "`" + field.name.replace("`", "``") + "`"
     return field.name, Expression(sql, kind, frozenset([field.name]), text)
 
@@ -153,4 +148,9 @@ def _own_name(tree: exp.Expression, term: TypedSql) -> str | None:
         isinstance(tree, exp.Anonymous) and tree.name.lower() in CAST_NAMES
     ):
         tree = tree.expressions[0] if isinstance(tree, exp.Anonymous) else tree.this
+    owner = tree
+    while isinstance(owner, exp.Dot | exp.Paren):
+        owner = owner.this
+    if isinstance(tree, exp.Dot) and isinstance(owner, exp.Column):
+        return str(tree.expression.name)
     return tree.name if isinstance(tree, exp.Column) else term.label

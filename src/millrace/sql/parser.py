@@ -6,6 +6,8 @@ cast). Here a call stays a call by its name, and a number keeps its suffix.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -20,6 +22,8 @@ from millrace.sql.text_limits import check_depth
 from millrace.sql.typed_sql import ExpressionRefused
 
 LITERAL: Final = "__literal_"
+POSITION: Final = "__position_"
+"""How the names of parameters begin that were written as `?`; their position follows."""
 
 
 class PlainSpark(Spark):
@@ -33,6 +37,7 @@ class PlainSpark(Spark):
             name: SparkParser.FUNCTION_PARSERS[name]
             for name in ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING")
         }
+        ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
         NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
         NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "IF")
@@ -40,6 +45,23 @@ class PlainSpark(Spark):
 
 
 _DIALECT: Final = PlainSpark()
+
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORDS: Final = frozenset(word for key in Spark.Tokenizer.KEYWORDS for word in key.split()) | {
+    "CAST",
+    "EXTRACT",
+    "IF",
+    "SUBSTRING",
+    "TRY_CAST",
+}
+"""Words of the grammar: as names of columns they are quoted."""
+
+
+def name_of_column(name: str) -> exp.Identifier:
+    """A column's name in a tree, in quotes where Spark SQL needs them."""
+    plain = _PLAIN_NAME.fullmatch(name) is not None and name.upper() not in _WORDS
+    return exp.to_identifier(name, quoted=not plain)
 
 
 def read(sql: str) -> exp.Expression:
@@ -57,7 +79,7 @@ def read(sql: str) -> exp.Expression:
             "the expression has a NUL in it", found=repr(sql), fix="leave it out"
         )
     try:
-        tokens = _with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql)
+        tokens = _numbered(_with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql))
         check_depth(tokens)
         trees = _DIALECT.parser().parse(tokens, sql)
     except sqlglot.errors.SqlglotError as error:
@@ -137,6 +159,22 @@ def _with_quotes(tokens: list[Token], sql: str) -> list[Token]:
     return out
 
 
+def _numbered(tokens: list[Token]) -> list[Token]:
+    """Give each `?` its position in the text as a name."""
+    out: list[Token] = []
+    count = 0
+    for token in tokens:
+        if token.token_type == TokenType.PLACEHOLDER:
+            out += [
+                _like(token, TokenType.COLON, ":"),
+                _like(token, TokenType.VAR, f"{POSITION}{count}"),
+            ]
+            count += 1
+        else:
+            out.append(token)
+    return out
+
+
 def _like(token: Token, kind: TokenType, text: str) -> Token:
     return Token(kind, text, line=token.line, col=token.col, start=token.start, end=token.end)
 
@@ -147,6 +185,8 @@ def with_names(sql: str, names: Mapping[str, str]) -> str:
         return sql
 
     def renamed(node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Lambda):
+            return _without_variables(node, set(names.values()))
         if isinstance(node, exp.Column) and node.table:
             owner = exp.to_identifier(names.get(node.table, node.table))
             return exp.column(node.this.copy(), table=owner)
@@ -155,6 +195,26 @@ def with_names(sql: str, names: Mapping[str, str]) -> str:
         return node
 
     return canonical(read(sql).transform(renamed))
+
+
+def _without_variables(node: exp.Lambda, names: set[str]) -> exp.Lambda:
+    """The lambda with other variables, if one has a name that a column gets."""
+    taken = {name.lower() for name in names}
+    others = {v.name.lower(): v.name for v in node.expressions if v.name.lower() in taken}
+    if not others:
+        return node
+    used = taken | {identifier.name.lower() for identifier in node.find_all(exp.Identifier)}
+    for identifier in list(node.find_all(exp.Identifier)):
+        if identifier.name.lower() in others and not isinstance(identifier.parent, exp.Column):
+            is_field = isinstance(identifier.parent, exp.Dot) and identifier.arg_key != "this"
+            if not is_field:
+                identifier.set("this", free_variable(identifier.name, used))
+    return node
+
+
+def free_variable(name: str, used: set[str]) -> str:
+    """A name like this one that is not used."""
+    return next(other for n in itertools.count(1) if (other := f"{name}_{n}").lower() not in used)
 
 
 def canonical(tree: exp.Expression) -> str:

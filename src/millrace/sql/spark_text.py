@@ -70,6 +70,8 @@ _WITHOUT_BRACKETS: Final = frozenset(
         "user",
     ]
 )
+_READS_ALL: Final = frozenset(["pivot", "unpivot", "natural", "table", "|>"])
+"""Words of texts that may read columns without naming them."""
 _DIALECT: Final = PlainSpark()
 _NAMES: Final = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
 
@@ -82,6 +84,35 @@ def called_names(text: str) -> frozenset[str]:
         for token, following in pairwise(tokens)
         if following.token_type == TokenType.L_PAREN and _may_name(token)
     )
+
+
+def columns_read(text: str, inputs: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    """For each input the columns that the text can read: those it names, or all behind a star.
+
+    At least one of each, so that rows can be counted.
+    """
+    whole = {name: list(columns) for name, columns in inputs.items()}
+    try:
+        tokens = _DIALECT.tokenize(text)
+        trees = _DIALECT.parser().parse(tokens, text)
+    except (sqlglot.errors.SqlglotError, RecursionError):
+        return whole
+    words = {token.text.lower() for token in tokens if token.token_type != TokenType.STRING}
+    if words & _READS_ALL or not all(isinstance(tree, exp.Query) for tree in trees):
+        return whole
+    if any(not _counts_rows(star) for tree in trees if tree for star in tree.find_all(exp.Star)):
+        return whole
+    return {
+        name: [c for c in columns if not c.isascii() or "`" in c or c.lower() in words]
+        or columns[:1]
+        for name, columns in whole.items()
+    }
+
+
+def _counts_rows(star: exp.Expression) -> bool:
+    """Whether this is the star of count(*)."""
+    call = star.parent
+    return isinstance(call, exp.Anonymous) and call.name.lower() == "count"
 
 
 def why_unrecognised(text: str, inputs: Mapping[str, Collection[str]]) -> str | None:

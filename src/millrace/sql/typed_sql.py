@@ -47,6 +47,8 @@ class TypedSql:
     literal: str | int | None = None
     day: date | None = None
     """The day of a date literal."""
+    never_null: bool = False
+    """Whether Spark's schema says so; only what is certain counts."""
 
     def __post_init__(self) -> None:
         """Refuse SQL that is too long."""
@@ -80,7 +82,8 @@ def as_type(sql: str, kind: SqlType) -> str:
 
 def day_literal(day: date, label: str | None = None) -> TypedSql:
     """A date literal."""
-    return TypedSql(sql=as_type(f"'{day.isoformat()}'", DATE), type=DATE, label=label, day=day)
+    sql = as_type(f"'{day.isoformat()}'", DATE)
+    return TypedSql(sql=sql, type=DATE, label=label, day=day, never_null=True)
 
 
 def null_of(kind: SqlType) -> TypedSql:
@@ -105,6 +108,7 @@ def combined(
     *,
     label: str | None = None,
     raises: bool = False,
+    never_null: bool = False,
 ) -> TypedSql:
     """SQL over other parts, cast to its type."""
     parts = tuple(parts)
@@ -114,6 +118,7 @@ def combined(
         columns=read_columns(parts),
         label=label,
         raises=raises or any(part.raises for part in parts),
+        never_null=never_null,
     )
 
 

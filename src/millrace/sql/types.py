@@ -6,6 +6,7 @@ itself would hand out, so that results equal Spark's to the type.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,16 +20,86 @@ SCALE_KEPT: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
+class TypePart:
+    """A part of a nested type: a field of a struct, the element of an array, a map's key or value.
+
+    `nullable` is what Spark's schema shows. It is true wherever a null cannot be ruled out.
+    """
+
+    name: str
+    type: SqlType
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class SqlType:
-    """A Spark type. Precision and scale are for decimals, `arrow` for what is only passed on."""
+    """A Spark type. Precision and scale are for decimals, `arrow` for what is only passed on.
+
+    `parts` are those of an array (its element), a map (key and value) or a struct (its fields).
+    """
 
     name: str
     precision: int = 0
     scale: int = 0
     arrow: pa.DataType | None = None
+    parts: tuple[TypePart, ...] = ()
 
     def __str__(self) -> str:
-        return f"decimal({self.precision},{self.scale})" if self.is_decimal else self.name
+        if self.is_decimal:
+            return f"decimal({self.precision},{self.scale})"
+        if self.is_struct:
+            return f"struct<{','.join(f'{part.name}:{part.type}' for part in self.parts)}>"
+        if self.is_nested:
+            return f"{self.name}<{','.join(str(part.type) for part in self.parts)}>"
+        return self.name
+
+    @property
+    def is_array(self) -> bool:
+        """Whether this is an array."""
+        return self.name == "array"
+
+    @property
+    def is_map(self) -> bool:
+        """Whether this is a map."""
+        return self.name == "map"
+
+    @property
+    def is_struct(self) -> bool:
+        """Whether this is a struct."""
+        return self.name == "struct"
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether this is an array, a map or a struct."""
+        return self.name in ("array", "map", "struct")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its values are neither nested nor only passed on."""
+        return self.arrow is None and not self.is_nested
+
+    @property
+    def element(self) -> SqlType:
+        """The type of an array's elements."""
+        assert self.is_array
+        return self.parts[0].type
+
+    @property
+    def has_nulls(self) -> bool:
+        """Whether an array's elements, or a map's values, can be null."""
+        return self.parts[-1].nullable
+
+    @property
+    def key(self) -> SqlType:
+        """The type of a map's keys."""
+        assert self.is_map
+        return self.parts[0].type
+
+    @property
+    def value(self) -> SqlType:
+        """The type of a map's values."""
+        assert self.is_map
+        return self.parts[1].type
 
     @property
     def is_decimal(self) -> bool:
@@ -95,13 +166,53 @@ _DUCKDB: Final = {
     DATE: "DATE",
     TIMESTAMP: "TIMESTAMPTZ",
     TIMESTAMP_NTZ: "TIMESTAMP",
-    VOID: "INTEGER",
+    VOID: '"NULL"',
 }
+# A mark before a field's name tells it from the name of a column, which can change.
+FIELD_MARK: Final = "/*field*/"
 
 
 def decimal(precision: int, scale: int) -> SqlType:
     """A decimal of at most 38 digits."""
     return SqlType("decimal", precision, scale)
+
+
+def array_of(element: SqlType, *, nulls: bool = True) -> SqlType:
+    """An array; `nulls` says that its elements can be null."""
+    return SqlType("array", parts=(TypePart("element", element, nulls),))
+
+
+def map_of(key: SqlType, value: SqlType, *, nulls: bool = True) -> SqlType:
+    """A map; `nulls` says that its values can be null, which its keys never are."""
+    return SqlType(
+        "map", parts=(TypePart("key", key, nullable=False), TypePart("value", value, nulls))
+    )
+
+
+def struct_of(fields: Iterable[TypePart]) -> SqlType:
+    """A struct of these fields."""
+    return SqlType("struct", parts=tuple(fields))
+
+
+def with_nulls(kind: SqlType) -> SqlType:
+    """The type with nulls allowed in all its parts, so that only the shape counts."""
+    if not kind.is_nested:
+        return kind
+    parts = (
+        TypePart(
+            part.name, with_nulls(part.type), nullable=not (kind.is_map and part.name == "key")
+        )
+        for part in kind.parts
+    )
+    return SqlType(kind.name, parts=tuple(parts))
+
+
+def same_shape(left: SqlType, right: SqlType) -> bool:
+    """Whether two nested types differ in names of fields and in nulls alone."""
+    if not left.is_nested or left.name != right.name or len(left.parts) != len(right.parts):
+        return False
+    pairs = zip(left.parts, right.parts, strict=True)
+    return all(a.type == b.type or same_shape(a.type, b.type) for a, b in pairs)
 
 
 def from_arrow(kind: pa.DataType) -> SqlType:
@@ -119,13 +230,47 @@ def from_arrow(kind: pa.DataType) -> SqlType:
         return TIMESTAMP_NTZ if kind.tz is None else TIMESTAMP
     if pt.is_date64(kind):
         return DATE
-    return SqlType("passed on", arrow=kind)
+    return _nested_from_arrow(kind) or SqlType("passed on", arrow=kind)
+
+
+def _nested_from_arrow(kind: pa.DataType) -> SqlType | None:
+    """The nested type, or None if a part has a type that Spark or DuckDB has in another form."""
+    if pt.is_list(kind) or pt.is_large_list(kind):
+        fields = [kind.value_field.with_name("element")]
+    elif pt.is_map(kind):
+        key, value = kind.key_field, kind.item_field
+        fields = [key.with_name("key").with_nullable(nullable=False), value.with_name("value")]
+    elif pt.is_struct(kind):
+        fields = list(kind)
+        names = {field.name.lower() for field in fields}
+        if len(names) < len(fields) or not names or "" in names:
+            return None
+    else:
+        return None
+    parts = tuple(TypePart(field.name, from_arrow(field.type), field.nullable) for field in fields)
+    if any(
+        part.type.arrow is not None or in_other_form(field.type)
+        for part, field in zip(parts, fields, strict=True)
+    ):
+        return None
+    name = "struct" if pt.is_struct(kind) else "map" if pt.is_map(kind) else "array"
+    return SqlType(name, parts=parts)
+
+
+def in_other_form(kind: pa.DataType) -> bool:
+    """Whether DuckDB reads the column in another type than expressions use."""
+    return bool(pt.is_date64(kind) or (pt.is_timestamp(kind) and kind.unit != "us"))
 
 
 def to_arrow(kind: SqlType) -> pa.DataType:
     """The Arrow type of a Spark type."""
     if kind.is_decimal:
         return pa.decimal128(kind.precision, kind.scale)
+    if kind.is_nested:
+        fields = [pa.field(part.name, to_arrow(part.type), part.nullable) for part in kind.parts]
+        if kind.is_struct:
+            return pa.struct(fields)
+        return pa.map_(*fields) if kind.is_map else pa.list_(*fields)
     return kind.arrow if kind.arrow is not None else _ARROW[kind]
 
 
@@ -133,12 +278,23 @@ def to_duckdb(kind: SqlType) -> str:
     """The name of the type in DuckDB's SQL."""
     if kind.is_decimal:
         return f"DECIMAL({kind.precision},{kind.scale})"
+    if kind.is_array:
+        return f"{to_duckdb(kind.element)}[]"
+    if kind.is_map:
+        return f"MAP({to_duckdb(kind.key)}, {to_duckdb(kind.value)})"
+    if kind.is_struct:
+        return f"STRUCT({', '.join(_duckdb_field(part) for part in kind.parts)})"
     if kind.arrow is not None:
         raise UnsupportedType(
             f"a column of type {kind.arrow} can be passed on and not calculated with\n"
             "  to fix: turn it into another type with map_batches"
         )
     return _DUCKDB[kind]
+
+
+def _duckdb_field(part: TypePart) -> str:
+    name = part.name.replace('"', '""')
+    return f'{FIELD_MARK}"{name}" {to_duckdb(part.type)}'
 
 
 def as_decimal(kind: SqlType) -> SqlType:
@@ -167,13 +323,29 @@ def common(left: SqlType, right: SqlType) -> SqlType | None:
         return _common_number(left, right)
     if {left, right} <= {DATE, TIMESTAMP, TIMESTAMP_NTZ}:
         return TIMESTAMP if TIMESTAMP in (left, right) else TIMESTAMP_NTZ
-    return None
+    return _common_nested(left, right, common)
+
+
+def _common_nested(
+    left: SqlType, right: SqlType, widen: Callable[[SqlType, SqlType], SqlType | None]
+) -> SqlType | None:
+    """Nested types meet part by part; fields of structs must have the same names."""
+    if not left.is_nested or left.name != right.name or len(left.parts) != len(right.parts):
+        return None
+    parts = []
+    for ours, theirs in zip(left.parts, right.parts, strict=True):
+        kind = widen(ours.type, theirs.type)
+        if kind is None or ours.name.lower() != theirs.name.lower():
+            return None
+        parts.append(TypePart(ours.name, kind, ours.nullable or theirs.nullable))
+    return SqlType(left.name, parts=tuple(parts))
 
 
 def common_with_text(left: SqlType, right: SqlType) -> SqlType | None:
     """As `common`, where text beside another type is read as a value of that type."""
     if STRING not in (left, right):
-        return common(left, right)
+        nested = _common_nested(left, right, common_with_text)
+        return nested or common(left, right)
     other = right if left == STRING else left
     if other == VOID:
         return STRING
@@ -181,7 +353,7 @@ def common_with_text(left: SqlType, right: SqlType) -> SqlType | None:
         return LONG
     if other.is_numeric:
         return DOUBLE
-    return other if other.arrow is None else None
+    return other if other.is_plain else None
 
 
 def _common_number(left: SqlType, right: SqlType) -> SqlType:

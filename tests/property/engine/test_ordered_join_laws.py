@@ -135,7 +135,7 @@ def test_an_as_of_join_finds_what_pandas_finds(
         tolerance=None if tolerance is None else line.offset(tolerance),
         how=how,
     )
-    found = joined.select("l", "r").collect().to_pylist()
+    found = joined.select("l", "r").to_arrow().to_pylist()
 
     kept = [place for place in range(len(ours)) if how == "left" or pairs.get(place) is not None]
     assert sorted((row["l"], row["r"]) for row in found) == [(one, pairs.get(one)) for one in kept]
@@ -180,7 +180,7 @@ def test_an_interval_join_finds_every_pair_once(
         upper=line.offset(lower + wide),
         how=how,
     )
-    found = joined.select("l", "r").collect().to_pylist()
+    found = joined.select("l", "r").to_arrow().to_pylist()
 
     wanted = [*pairs, *((one, None) for one in alone if how == "left")]
     assert sorted(((row["l"], row["r"]) for row in found), key=repr) == sorted(wanted, key=repr)
@@ -193,10 +193,10 @@ def test_every_line_was_tried(line: Line) -> None:
     theirs: list[Row] = [(0, n) for n in range(-9, 10, 3)]
     left, right = rows(table(ours, line, str, "l")), rows(table(theirs, line, str, "r"))
 
-    back = left.join_asof(right, on="t", by="k", tolerance=line.offset(1)).collect().to_pylist()
+    back = left.join_asof(right, on="t", by="k", tolerance=line.offset(1)).to_arrow().to_pylist()
     pairs = left.join_interval(
         right, left_on="t", right_on="t", by="k", lower=line.offset(-3), upper=line.offset(2)
-    ).collect()
+    ).to_arrow()
 
     assert [row["r"] for row in sorted(back, key=lambda row: row["l"])] == [
         (place // 3 if place % 3 < 2 else None) for place in range(19)

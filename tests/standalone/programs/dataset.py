@@ -32,7 +32,7 @@ def main(mill: str, inputs: str, out: str, and_placed: str) -> None:
             running="sum(total)",
         )
         reports = answer.run().stages
-        pq.write_table(answer.collect(), f"{out}/answer.draft")
+        pq.write_table(answer.to_arrow(), f"{out}/answer.draft")
         if and_placed == "yes":
             check_placed(ws.shuffle(f"{inputs}/customers", keys="cust", partitions=4))
     done = [[each.ran, each.reused] for each in reports]

@@ -10,11 +10,12 @@ from functools import partial
 import pyarrow as pa
 from tests.unit.runner_kit import NoRunner
 
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.engine.duckdb_engine import Engine
 from millrace.engine.query_writer import query
 from millrace.engine.task_inputs import TaskInput
 from millrace.plan.nodes.node import Leaf, Node
+from millrace.plan.relation import relation_of
 from millrace.shuffle.reports import QueryReport
 
 BATCH_ROWS = 1000
@@ -76,7 +77,7 @@ def stream(table: pa.Table) -> pa.RecordBatchReader:
 
 def rows(table: pa.Table, runner: OneTask | None = None) -> Dataset:
     """A dataset of a table."""
-    return Dataset(Rows(table), runner or OneTask())
+    return Dataset(relation_of(Rows(table)), runner or OneTask())
 
 
 def of(**columns: object) -> Dataset:

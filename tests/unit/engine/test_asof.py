@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.engine.memory_kit import OneTask, of, rows, stream
 
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 
 NAN = math.nan
 INF = math.inf
@@ -22,7 +22,7 @@ INF = math.inf
 
 def found(query: Dataset, *columns: str) -> list[tuple[Any, ...]]:
     """Columns of the result's rows, in the order of the first ones."""
-    table = query.collect()
+    table = query.to_arrow()
     picked = [tuple(row[name] for name in columns) for row in table.to_pylist()]
     return sorted(picked, key=lambda row: tuple(map(repr, row)))
 
@@ -78,7 +78,7 @@ def test_of_equal_rows_the_last_one_counts_however_many_there_are(direction: str
     last = {(k, t): row for row, (k, t) in enumerate(zip(keys, times, strict=True))}
     left = pa.table({"k": np.repeat(np.arange(20), 50), "t": np.tile(np.arange(50), 20)})
 
-    joined = rows(left).join_asof(rows(right), on="t", by="k", direction=direction).collect()
+    joined = rows(left).join_asof(rows(right), on="t", by="k", direction=direction).to_arrow()
 
     assert joined.num_rows == 1000
     assert all(last[r["k"], r["t"]] == r["row"] for r in joined.to_pylist())
@@ -206,7 +206,7 @@ def test_columns_of_any_type_and_name_come_along() -> None:
         *("t", "__row", 'odd "name"', "__AT"),
         *("t_right", "__row_right", "__before", "__after"),
     ]
-    first, second = sorted(joined.collect().to_pylist(), key=lambda row: row["t"])
+    first, second = sorted(joined.to_arrow().to_pylist(), key=lambda row: row["t"])
     assert (first["__row"], first["__row_right"], first["__before"]) == ("a", {"x": 1}, None)
     assert (second['odd "name"'], second["__before"], second["__AT"]) == (None, [b"z"], 2)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.engine.memory_kit import OneTask, of, rows
 
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.sql.ordered_offsets import LONG_MAX, LONG_MIN, OffsetValue
 
 NAN = math.nan
@@ -29,7 +29,7 @@ def pairs(
     """Values of `l` and `r` in the rows of an interval join on `t`."""
     joined = left.join_interval(
         right, left_on="t", right_on="t", lower=lower, upper=upper, **more
-    ).collect()
+    ).to_arrow()
     return sorted(((row["l"], row["r"]) for row in joined.to_pylist()), key=repr)
 
 
@@ -53,14 +53,14 @@ def test_keys_are_equal_and_columns_come_from_their_sides() -> None:
     )
 
     assert joined.columns == ["k", "t", "v", "t_right", "v_right"]
-    assert sorted(joined.collect()["v_right"].to_pylist()) == [10, 20]
+    assert sorted(joined.to_arrow()["v_right"].to_pylist()) == [10, 20]
     assert named.columns == ["k", "t", "v", "k_right", "t_right", "v_right"]
-    assert sorted(map(repr, named.collect()["k_right"].to_pylist())) == ["'b'", "None", "None"]
+    assert sorted(map(repr, named.to_arrow()["k_right"].to_pylist())) == ["'b'", "None", "None"]
 
 
 def test_null_lies_nowhere_and_empty_sides_work() -> None:
     some = of(t=[1, None], l=[1, 2], r=[1, 2])
-    none = rows(some.collect().slice(0, 0))
+    none = rows(some.to_arrow().slice(0, 0))
 
     assert pairs(some.select("t", "l"), some.select("t", "r"), -9, 9, how="left") == [
         (1, 1),
@@ -146,6 +146,6 @@ def test_a_key_with_many_rows_is_joined_by_what_lies_near() -> None:
 
     joined = side.join_interval(side, left_on="t", right_on="t", lower=-10, upper=10, by="k")
 
-    assert joined.agg(n="count(*)", apart="sum(abs(t - t_right))").collect().to_pylist() == [
+    assert joined.agg(n="count(*)", apart="sum(abs(t - t_right))").to_arrow().to_pylist() == [
         {"n": 3 * count - 2, "apart": 20 * (count - 1)}
     ]

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.engine.batch_functions import first_difference
 from millrace.engine.stage_work import MappedWork, PassThrough, QueryWork, Work, work_of
 from millrace.engine.task_inputs import TaskInput
@@ -23,6 +23,7 @@ from millrace.errors import FunctionFailed, SchemaMismatch, UserError
 from millrace.plan.nodes.map_batches import MapBatches, name_of
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.column_pruning import prune
+from millrace.plan.relation import relation_of
 from millrace.scan.source import Listing, open_source
 
 ROWS = 25
@@ -39,7 +40,7 @@ def table() -> pa.Table:
 def dataset(tmp_path: Path, table: pa.Table) -> Dataset:
     pq.write_table(table, tmp_path / "in.parquet")
     source = open_source(str(tmp_path / "in.parquet"), Listing(now_ms=0, recent_ms=0))
-    return Dataset(Scan(source, tuple(source.schema.names)), NoRunner())
+    return Dataset(relation_of(Scan(source, tuple(source.schema.names))), NoRunner())
 
 
 def made(dataset: Dataset, *tables: pa.Table, config: Config = CONFIG, spill: Path) -> pa.Table:
@@ -47,7 +48,7 @@ def made(dataset: Dataset, *tables: pa.Table, config: Config = CONFIG, spill: Pa
     work = work_of(dataset._plan, time_zone="UTC", config=config)
     inputs = [TaskInput(table.to_reader) for table in tables]
     rows = work.rows(inputs, config, str(spill))
-    return pa.Table.from_batches(rows, dataset.schema)
+    return pa.Table.from_batches(rows, dataset.arrow_schema)
 
 
 def add_one(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -90,11 +91,13 @@ def test_queries_and_functions_take_turns_and_rows_keep_their_order(
 
 def test_a_function_over_a_leaf_meets_no_engine(dataset: Dataset) -> None:
     alone = dataset.map_batches(add_one, BOTH)
-    joined = alone.join(dataset, on="k").filter("v > 1").map_batches(Add(2), BOTH)
+    joined = (
+        alone.join(dataset, left_on="k", right_on="k").filter("v > 1").map_batches(Add(2), BOTH)
+    )
 
     work = work_of(alone._plan, time_zone="UTC", config=CONFIG)
     both = work_of(
-        MapBatches(joined._plan, Add(2), joined.schema, None), time_zone="UTC", config=CONFIG
+        MapBatches(joined._plan, Add(2), joined.arrow_schema, None), time_zone="UTC", config=CONFIG
     )
 
     assert kinds(work) == (MappedWork, PassThrough)
@@ -109,9 +112,9 @@ def test_inputs_of_nested_work_are_told_apart(
     dataset: Dataset, table: pa.Table, tmp_path: Path
 ) -> None:
     other = pa.table({"k": [0, 1], "v": [100, 200]})
-    left = dataset.join(dataset.map_batches(Add(1000), BOTH), on="k").map_batches(
-        lambda batch: batch.select(["k", "v_right"]).rename_columns(["k", "v"]), BOTH
-    )
+    left = dataset.join(
+        dataset.map_batches(Add(1000), BOTH), left_on="k", right_on="k"
+    ).map_batches(lambda batch: batch.select(["k", "v_right"]).rename_columns(["k", "v"]), BOTH)
     three = left.join(dataset.rename(v="w"), on="k").agg(n="count(*)", top="max(v)", w="max(w)")
 
     found = made(three, table, other, pa.table({"k": [1], "v": [7]}), spill=tmp_path)

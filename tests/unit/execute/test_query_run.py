@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.errors import TaskFailed
 from millrace.execute.lost_outputs import Lost
 from millrace.execute.map_task import finished_results, write_rows

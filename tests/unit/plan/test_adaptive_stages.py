@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.plan.test_stages import CUT_UP, scan
 
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.plan.planner.adaptive_stages import (
     AdaptableJoin,
     AdaptiveStages,

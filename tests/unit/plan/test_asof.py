@@ -13,13 +13,14 @@ import pytest
 from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.exchanges import PlanLimits, scanned_bytes
 from millrace.plan.planner.stage_pictures import explain
 from millrace.plan.planner.stages import plan_stages
+from millrace.plan.relation import relation_of
 from millrace.scan.source import Listing, open_source
 from millrace.sql.functions.dates import Span
 from millrace.sql.ordered_offsets import OffsetArgument, is_above, is_negative, read_offset, width
@@ -37,7 +38,7 @@ DAY = 86_400_000_000
 def scan(path: Path, **columns: pa.Array | list[Any]) -> Dataset:
     pq.write_table(pa.table(columns), path)
     source = open_source(str(path), Listing(now_ms=0, recent_ms=ms(Config().recent_change)))
-    return Dataset(Scan(source, tuple(source.schema.names)), NoRunner())
+    return Dataset(relation_of(Scan(source, tuple(source.schema.names))), NoRunner())
 
 
 @pytest.fixture
@@ -146,7 +147,7 @@ def test_columns_of_both_sides_have_names_of_their_own(trades: Dataset, quotes: 
 
     assert merged.columns == ["sym", "at", "n", "w", "at_right", "n_right", "bid"]
     assert apart.columns == ["sym", "at", "n", "w", "sym_right", "at_right", "n_right", "bid"]
-    assert merged.schema.field("at_right").type == pa.timestamp("us")
+    assert merged.arrow_schema.field("at_right").type == pa.timestamp("us")
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Limited(OneTask):
 def test_what_nests_up_to_the_limit_is_calculated_and_one_more_is_refused(
     nested: Callable[[int], str],
 ) -> None:
-    assert ORDERS.select(f"{nested(DEPTH)} AS x").collect().num_rows == 8
+    assert ORDERS.select(f"{nested(DEPTH)} AS x").to_arrow().num_rows == 8
     with pytest.raises(
         UserError, match=f"{DEPTH + 1:,} levels .*; expression_depth_max is {DEPTH}"
     ):
@@ -137,7 +137,7 @@ def test_a_dataset_joined_with_itself_again_and_again_is_refused_by_name() -> No
 
 @pytest.mark.slow
 def test_five_thousand_aggregates_are_calculated() -> None:
-    summed = ORDERS.agg(**{f"x{n}": f"sum(a + {n})" for n in range(5000)}).collect()
+    summed = ORDERS.agg(**{f"x{n}": f"sum(a + {n})" for n in range(5000)}).to_arrow()
     assert summed.num_columns == 5000
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.plan.test_stages import scan, stages
 
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.sql.expressions import parse
 
 
@@ -56,7 +56,7 @@ def test_a_filter_on_a_key_goes_to_both_sides(orders: Dataset, customers: Datase
 
     assert filters(inner) == ["filter cust > 3 | scan parquet"] * 2
     assert filters(left) == ["filter cust > 3 | scan parquet"]
-    assert filters(full) == ["filter cust > 3 | full join on cust = cust"]
+    assert filters(full) == ["filter cust__ > 3 | full join on cust = cust"]
 
 
 def test_what_an_outer_join_fills_with_null_is_filtered_above_it(

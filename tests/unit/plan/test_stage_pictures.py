@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.plan.test_stages import CUT_UP, SMALL, scan
 
-from millrace.dataset import Dataset
-from millrace.dataset_results import plan_of
+from millrace.datasets.dataset import Dataset
+from millrace.datasets.dataset_base import plan_of
 from millrace.plan.planner.exchanges import PlanLimits
 from millrace.plan.planner.stage_pictures import ONE_TASK, explain_fully, explain_html
 from millrace.plan.planner.stages import Stage, plan_stages

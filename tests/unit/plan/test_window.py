@@ -11,7 +11,7 @@ import pytest
 from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.durations import ms
 from millrace.engine.query_writer import query
 from millrace.errors import MillraceError
@@ -19,6 +19,7 @@ from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.exchanges import PlanLimits
 from millrace.plan.planner.stage_pictures import explain
 from millrace.plan.planner.stages import plan_stages
+from millrace.plan.relation import relation_of
 from millrace.scan.source import Listing, open_source
 
 CUT_UP = PlanLimits(
@@ -39,7 +40,7 @@ def rows(tmp_path: Path) -> Dataset:
     pq.write_table(ROWS, tmp_path / "rows.parquet")
     listing = Listing(now_ms=0, recent_ms=ms(Config().recent_change))
     source = open_source(str(tmp_path / "rows.parquet"), listing)
-    return Dataset(Scan(source, tuple(source.schema.names)), NoRunner())
+    return Dataset(relation_of(Scan(source, tuple(source.schema.names))), NoRunner())
 
 
 def stages(dataset: Dataset) -> list[str]:
@@ -51,7 +52,7 @@ def answer(dataset: Dataset) -> pa.Table:
     connection = duckdb.connect(config={"threads": 1})
     connection.register("input_0", ROWS)
     found: pa.Table = connection.sql(query(dataset._plan)).to_arrow_table()
-    return found.cast(dataset.schema)
+    return found.cast(dataset.arrow_schema)
 
 
 def test_rows_of_a_window_meet_in_a_task_and_only_what_is_needed_is_read(rows: Dataset) -> None:
@@ -81,7 +82,7 @@ def test_rows_that_lie_by_a_key_of_the_window_are_not_exchanged_again(rows: Data
 def test_a_key_that_is_replaced_no_longer_says_how_rows_lie(rows: Dataset) -> None:
     windows = rows.window(partition_by="v", v="count(*)")
 
-    assert windows.schema.field("v").type == pa.int64()
+    assert windows.arrow_schema.field("v").type == pa.int64()
     assert sum(line.startswith("stage") for line in stages(windows)) == 2
     assert sum(line.startswith("stage") for line in stages(windows.group_by("v").agg())) == 3
 

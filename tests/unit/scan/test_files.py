@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import UserError
-from millrace.scan.input_files import describe, find_files, format_of, identify
+from millrace.scan.input_files import Paths, describe, find_files, format_of, identify
 from millrace.scan.source import Listing, has_content, open_source
 
 
@@ -19,6 +19,10 @@ def touch(folder: Path, *names: str) -> None:
         path.write_bytes(b"")
 
 
+def files_at(paths: Paths) -> list[str]:
+    return find_files(paths).files
+
+
 def names(folder: Path, found: list[str]) -> list[str]:
     return [os.path.relpath(path, folder) for path in found]
 
@@ -26,13 +30,13 @@ def names(folder: Path, found: list[str]) -> list[str]:
 def test_a_file_a_folder_and_a_glob_are_found_each_file_once_and_sorted(tmp_path: Path) -> None:
     touch(tmp_path, "b.parquet", "a.parquet", "deep/er/c.parquet")
 
-    assert names(tmp_path, find_files(tmp_path / "a.parquet")) == ["a.parquet"]
+    assert names(tmp_path, files_at(tmp_path / "a.parquet")) == ["a.parquet"]
     everything = ["a.parquet", "b.parquet", "deep/er/c.parquet"]
-    assert names(tmp_path, find_files(str(tmp_path))) == everything
-    assert names(tmp_path, find_files(tmp_path / "*.parquet")) == everything[:2]
-    assert names(tmp_path, find_files(tmp_path / "**" / "*.parquet")) == everything
+    assert names(tmp_path, files_at(str(tmp_path))) == everything
+    assert names(tmp_path, files_at(tmp_path / "*.parquet")) == everything[:2]
+    assert names(tmp_path, files_at(tmp_path / "**" / "*.parquet")) == everything
     several = [tmp_path / "b.parquet", tmp_path / "*.parquet", tmp_path, tmp_path / "b.parquet"]
-    assert names(tmp_path, find_files(several)) == everything
+    assert names(tmp_path, files_at(several)) == everything
 
 
 def test_hidden_names_are_skipped_in_folders_and_globs(tmp_path: Path) -> None:
@@ -41,41 +45,33 @@ def test_hidden_names_are_skipped_in_folders_and_globs(tmp_path: Path) -> None:
         *("a.parquet", "_SUCCESS", ".a.crc", "_temporary/0/x.parquet", ".git/y.parquet"),
     )
 
-    assert names(tmp_path, find_files(tmp_path)) == ["a.parquet"]
-    assert names(tmp_path, find_files(tmp_path / "*")) == ["a.parquet"]
-    assert names(tmp_path, find_files(tmp_path / "**" / "*.parquet")) == ["a.parquet"]
+    assert names(tmp_path, files_at(tmp_path)) == ["a.parquet"]
+    assert names(tmp_path, files_at(tmp_path / "*")) == ["a.parquet"]
+    assert names(tmp_path, files_at(tmp_path / "**" / "*.parquet")) == ["a.parquet"]
 
 
 def test_a_hidden_file_named_outright_is_read(tmp_path: Path) -> None:
     touch(tmp_path, "_a.parquet")
     touch(tmp_path, "_folder/b.parquet")
 
-    assert names(tmp_path, find_files(tmp_path / "_a.parquet")) == ["_a.parquet"]
-    assert names(tmp_path, find_files(tmp_path / "_folder")) == ["_folder/b.parquet"]
-    assert names(tmp_path, find_files(tmp_path / "_folder" / "*")) == ["_folder/b.parquet"]
+    assert names(tmp_path, files_at(tmp_path / "_a.parquet")) == ["_a.parquet"]
+    assert names(tmp_path, files_at(tmp_path / "_folder")) == ["_folder/b.parquet"]
+    assert names(tmp_path, files_at(tmp_path / "_folder" / "*")) == ["_folder/b.parquet"]
 
 
 def test_a_file_whose_name_looks_like_a_glob_is_itself(tmp_path: Path) -> None:
     touch(tmp_path, "a[1].parquet", "a1.parquet")
 
-    assert names(tmp_path, find_files(tmp_path / "a[1].parquet")) == ["a[1].parquet"]
-
-
-@pytest.mark.parametrize("given", [".", "*", "y=*/*.parquet", "**/*.parquet", "y=*"])
-def test_folders_partitioned_by_a_column_are_refused(tmp_path: Path, given: str) -> None:
-    touch(tmp_path, "y=2024/a.parquet", "y=2025/b.parquet")
-
-    with pytest.raises(UserError, match=r"partitioned by a column in its name\n  to fix: .*Spark"):
-        find_files(tmp_path / given)
+    assert names(tmp_path, files_at(tmp_path / "a[1].parquet")) == ["a[1].parquet"]
 
 
 def test_one_folder_of_a_column_s_value_named_outright_is_read(tmp_path: Path) -> None:
     touch(tmp_path, "y=2024/a.parquet", "y=2024/b=c.parquet")
 
-    assert names(tmp_path, find_files(tmp_path / "y=2024")) == [
+    assert names(tmp_path, files_at(tmp_path / "y=2024")) == [
         *("y=2024/a.parquet", "y=2024/b=c.parquet")
     ]
-    assert names(tmp_path, find_files(tmp_path / "y=2024" / "a*")) == ["y=2024/a.parquet"]
+    assert names(tmp_path, files_at(tmp_path / "y=2024" / "a*")) == ["y=2024/a.parquet"]
 
 
 def test_links_to_folders_are_followed_and_rings_are_not(tmp_path: Path) -> None:
@@ -83,7 +79,7 @@ def test_links_to_folders_are_followed_and_rings_are_not(tmp_path: Path) -> None
     (tmp_path / "data" / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "data" / "ring").symlink_to(tmp_path / "data")
 
-    found = names(tmp_path, find_files(tmp_path / "data"))
+    found = names(tmp_path, files_at(tmp_path / "data"))
 
     assert found == ["data/b.parquet", "data/link/a.parquet"]
 
@@ -114,7 +110,7 @@ def test_other_file_systems_are_refused_with_a_way_out(uri: str) -> None:
 def test_uris_of_local_files_are_paths(tmp_path: Path, prefix: str) -> None:
     touch(tmp_path, "a.parquet")
 
-    assert find_files(f"{prefix}{tmp_path}/a.parquet") == [f"{tmp_path}/a.parquet"]
+    assert files_at(f"{prefix}{tmp_path}/a.parquet") == [f"{tmp_path}/a.parquet"]
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error_and_not_left_out(

@@ -14,7 +14,8 @@ import pytest
 
 from millrace.config import Config
 from millrace.durations import ms
-from millrace.engine.duckdb_engine import Engine, native_query
+from millrace.engine.duckdb_engine import Engine
+from millrace.engine.native_sql import native_query
 from millrace.engine.task_inputs import TaskInput
 from millrace.errors import UserError
 from millrace.scan.engine_parquet import native_rows
@@ -131,6 +132,19 @@ def test_bounds_that_say_nothing_of_nan_drop_no_row(
             asked = f"SELECT {value}::VARCHAR FROM {{}}"
             answers = [engine.sql(asked.format(r)).fetchall() for r in (native, "rows_of_arrow")]
             assert answers[0] == answers[1], value
+
+
+@pytest.mark.parametrize("rows", [4, 100])
+def test_the_first_rows_of_an_order_come_out_of_chosen_row_groups(
+    tmp_path: Path, rows: int
+) -> None:
+    table = pa.table({"a": range(100), "f": [float(n % 7) for n in range(100)]})
+    source, inputs = opened(tmp_path / "a.parquet", table, row_group_size=25)
+
+    first, second = run(tmp_path, source, inputs[:rows], "a > 1 ORDER BY f, a DESC LIMIT 3")
+
+    assert first.equals(second)
+    assert first["a"].to_pylist() == [98, 91, 84]
 
 
 @pytest.mark.parametrize(

@@ -37,12 +37,12 @@ ROWS = pa.table(
         ("stddev(a)", "double"),
         ("median(d)", "double"),
         ("percentile_approx(d, 0.5)", "decimal(10,2)"),
-        ("percentile_approx(a, array(0.5))", "list<element: int32>"),
+        ("percentile_approx(a, array(0.5))", "array<int>"),
         ("first(ok ORDER BY a)", "boolean"),
         ("max_by(d, a)", "decimal(10,2)"),
         ("count(DISTINCT a, d)", "bigint"),
-        ("collect_list(d)", "list<element: decimal128(10, 2)>"),
-        ("collect_set(a)", "list<element: int32>"),
+        ("collect_list(d)", "array<decimal(10,2)>"),
+        ("collect_set(a)", "array<int>"),
     ],
 )
 def test_an_aggregate_has_the_type_spark_gives_it(text: str, kind: str) -> None:

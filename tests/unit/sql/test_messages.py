@@ -10,14 +10,15 @@ import pyarrow as pa
 import pytest
 from tests.unit.runner_kit import NoRunner
 
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.errors import UserError
 from millrace.plan.nodes.map_batches import FunctionRows
+from millrace.plan.relation import relation_of
 
 SCHEMA = pa.schema(
     {"order_id": pa.int64(), "amount": pa.float64(), "nation": pa.string(), "day": pa.date32()}
 )
-ORDERS: Any = Dataset(FunctionRows(SCHEMA), NoRunner())
+ORDERS: Any = Dataset(relation_of(FunctionRows(SCHEMA)), NoRunner())
 
 WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: ORDERS.sort("amount DESCC"), "did you mean DESC?"),
@@ -54,9 +55,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: ORDERS.select("row_number()"), "use window"),
     (lambda: ORDERS.select("upper(nation, 3)"), "call it that way"),
     (lambda: ORDERS.select("nations"), "did you mean nation?"),
-    (lambda: ORDERS.select("amount AS a", "order_id AS a"), "give one an AS name"),
     (ORDERS.select, "name at least one"),
-    (lambda: ORDERS.select(["amount", "nation"]), "write it as Spark SQL in quotes"),
     (lambda: ORDERS.select(3), "write it as Spark SQL in quotes"),
     (lambda: ORDERS.with_columns(a=3), "write it as Spark SQL in quotes"),
     (lambda: ORDERS.with_columns(a="day - day"), "use datediff"),
@@ -64,16 +63,12 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: ORDERS.rename(amuont="x"), "did you mean amount?"),
     (lambda: ORDERS.rename(amount=3), "give it a name"),
     (lambda: ORDERS.rename(amount="nation"), "give one an AS name"),
-    (lambda: ORDERS.drop("amuont"), "did you mean amount?"),
-    (lambda: ORDERS.drop(3), "name one of these columns"),
+    (lambda: ORDERS.drop(3), "give the name of a column"),
     (lambda: ORDERS.drop(*SCHEMA.names), "keep at least one"),
     (lambda: ORDERS.group_by("contry"), "name one of these columns"),
-    (lambda: ORDERS.group_by(["nation"]), "name one of these columns"),
-    (lambda: ORDERS.group_by("nation", "nation"), "name it once"),
-    (lambda: ORDERS.group_by("nation").agg(nation="count(*)"), "choose another name"),
     (ORDERS.agg, "count"),
     (lambda: ORDERS.agg(n="amount"), r"max\(amount\)"),
-    (lambda: ORDERS.agg(n="3"), "use sum, count, min"),
+    (lambda: ORDERS.agg(n="3"), "write count"),
     (lambda: ORDERS.agg(n="sum(amount) AS n"), r"write agg\(n=...\)"),
     (lambda: ORDERS.agg(n="sum()"), "docs/functions.md shows"),
     (lambda: ORDERS.agg(n="bool_and(nation)"), "cast the argument"),
@@ -83,7 +78,6 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: ORDERS.agg({"": "count(*)"}), "give it a name"),
     (lambda: ORDERS.agg({"a\0b": "count(*)"}), "give it a name"),
     (lambda: ORDERS.agg({"n": 3}), "write it as Spark SQL in quotes"),
-    (lambda: ORDERS.agg({"N": "count(*)"}, n="sum(amount)"), "give one of them another name"),
     (lambda: ORDERS.agg("count(*)"), r'agg\(\{"a name": "..."\}\)'),
     (lambda: ORDERS.with_columns(["amount"]), "with_columns"),
     (lambda: ORDERS.with_columns({"a": "1"}, a="2"), "name it once"),

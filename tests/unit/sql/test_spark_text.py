@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.sql.spark_text import called_names, why_unrecognised
+from millrace.sql.spark_text import called_names, columns_read, why_unrecognised
 
 INPUTS = {"input_0": ["a", "b", "s"], "input_1": ["k"]}
 
@@ -58,3 +58,26 @@ def test_names_of_calls_are_those_before_brackets() -> None:
 
     assert {"my_f", "other", "upper"} <= names
     assert not {"a", "d", "t", "f"} & names
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("SELECT A + 1 AS x FROM input_0", ["a"]),
+        ("SELECT `b`, 'a' AS x FROM input_0 ORDER BY b", ["b"]),
+        ("SELECT a * b AS x FROM input_0", ["a", "b"]),
+        ("SELECT count(*) AS n FROM input_0 WHERE s.x = 1", ["s"]),
+        ("SELECT count(*) AS n FROM input_0", ["a"]),
+        ("SELECT a FROM input_0 JOIN (SELECT k AS a FROM input_1) USING (a)", ["a"]),
+        ("SELECT * FROM input_0", ["a", "b", "s"]),
+        ("SELECT input_0.* FROM input_0", ["a", "b", "s"]),
+        ("SELECT struct(*) AS x FROM input_0", ["a", "b", "s"]),
+        ("SELECT x FROM input_0 PIVOT (sum(a) FOR b IN ('x' AS x))", ["a", "b", "s"]),
+        ("SELECT a FROM input_0 NATURAL JOIN input_1", ["a", "b", "s"]),
+        ("FROM input_0 |> WHERE a > 1", ["a", "b", "s"]),
+        ("TABLE input_0", ["a", "b", "s"]),
+        ("SELECT a:b.c FROM input_0", ["a", "b", "s"]),
+    ],
+)
+def test_only_columns_that_a_text_names_are_read(text: str, columns: list[str]) -> None:
+    assert columns_read(text, INPUTS)["input_0"] == columns

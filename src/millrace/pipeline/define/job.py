@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.errors import UserError
 from millrace.journal.core.journal_names import check_name, under
 from millrace.keys import check_partitions
@@ -211,7 +211,7 @@ class Job:
     def _schema_of(self, call: str, given: object) -> pa.Schema:
         match given:
             case Dataset():
-                return given.schema
+                return given.arrow_schema
             case FileListing():
                 return given.listing.schema
             case _:

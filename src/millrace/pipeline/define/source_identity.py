@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from millrace.dataset import Dataset
-from millrace.dataset_results import plan_of
+from millrace.datasets.dataset import Dataset
+from millrace.datasets.dataset_base import plan_of
 from millrace.pipeline.define.file_listing import FileListing
 from millrace.plan.nodes.map_batches import MapBatches, identity_of
 from millrace.plan.nodes.node import Node

@@ -18,6 +18,7 @@ class NotRun:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.analyzer = None
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never anything
         raise AssertionError(name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.durations import Duration
 from millrace.errors import UserError
 from millrace.identity.schemas import difference
@@ -29,6 +29,7 @@ from millrace.pipeline.define.step_options import options_of
 from millrace.pipeline.define.user_functions import calling_of, output_schema
 from millrace.pipeline.large.large_values import stored_schema
 from millrace.plan.nodes.map_batches import FunctionRows
+from millrace.plan.relation import relation_of
 from millrace.sql.name_checks import check_keys
 from millrace.text import did_you_mean
 
@@ -199,7 +200,7 @@ class Step:
         call = f"select({', '.join(map(repr, columns))})"
         for column in columns:
             check_sql(call, "select", column)
-        schema = checked(call, self._rows().select(*columns).schema)
+        schema = checked(call, self._rows().select(*columns).arrow_schema)
         return self._add(
             job_model.Select(
                 name=self._graph.take_name(name, call, "select"),
@@ -368,7 +369,7 @@ class Step:
 
     def _rows(self) -> Dataset:
         """Rows like these as a dataset, for what is checked there."""
-        return Dataset(FunctionRows(self.schema), NotRun(self._graph.config))
+        return Dataset(relation_of(FunctionRows(self.schema)), NotRun(self._graph.config))
 
 
 def graph_of_step(step: Step) -> JobGraph:

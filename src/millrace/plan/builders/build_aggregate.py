@@ -8,14 +8,13 @@ from typing import Final
 
 from sqlglot import exp
 
-from millrace.errors import MillraceError
-from millrace.keys import HashPartitioner
 from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_rows import check_hashable
+from millrace.plan.builders.build_udf_calls import project_calls, with_udf_columns
 from millrace.plan.builders.name_resolution import is_resolved, plan_column, resolve
 from millrace.plan.builders.operators import (
     named,
     native_or_spark,
-    project,
     select_list,
     spark_name,
 )
@@ -26,7 +25,7 @@ from millrace.sql.aggregates.aggregate_expressions import typed_aggregate
 from millrace.sql.functions.function_registry import AGGREGATES
 from millrace.sql.parser import canonical
 from millrace.sql.spark_labels import spark_label
-from millrace.sql.typed_sql import ExpressionRefused, NotNative
+from millrace.sql.typed_sql import ExpressionRefused
 
 _CLAUSES: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
@@ -90,6 +89,17 @@ class GroupedRows:
         (column,) = free_columns([label], used)
         used.append(column)
         return Attribute(label, column)
+
+    @property
+    def calls(self) -> dict[str, str]:
+        """The names of the aggregates that are called, by the columns of their values."""
+        out = {}
+        for number, call in enumerate(self._calls):
+            tree = call
+            while isinstance(tree, _CLAUSES):
+                tree = tree.this
+            out[_aggregate_column(number)] = str(tree.name)
+        return out
 
     def rewrite_item(self, tree: exp.Expression) -> exp.Expression:
         """An item of a select list over the grouped rows, under the label it would have here."""
@@ -165,10 +175,11 @@ class GroupedRows:
         if not self._keys and not self._calls:
             raise ExpressionRefused("there is nothing to calculate", fix="write count(*)")
         child, keys = self._child(), tuple(self._key_columns)
-        calls = [(_aggregate_column(number), tree) for number, tree in enumerate(self._calls)]
+        child, trees = with_udf_columns(self._context, child, self._calls)
+        calls = [(_aggregate_column(number), tree) for number, tree in enumerate(trees)]
 
         def native() -> Node:
-            _check_keys(child, keys)
+            check_hashable(child, keys)
             schema = child.schema
             return Aggregate(
                 child, keys, tuple(typed_aggregate(name, tree, schema) for name, tree in calls)
@@ -190,18 +201,8 @@ class GroupedRows:
             if not isinstance(key, exp.Column)
         ]
         passed = [(name, plan_column(name)) for name in below.schema.names]
-        return project(self._context, below, [*passed, *new]) if new else below
+        return project_calls(self._context, below, [*passed, *new]) if new else below
 
 
 def _aggregate_column(number: int) -> str:
     return f"__aggregate_{number}"
-
-
-def _check_keys(node: Node, keys: tuple[str, ...]) -> None:
-    """Keys that cannot be hashed as Spark does are grouped by Spark."""
-    if not keys:
-        return
-    try:
-        HashPartitioner(keys, 1).check(node.schema)
-    except MillraceError as error:
-        raise NotNative("rows cannot be grouped by this type", found=str(error), fix="") from None

@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import pyarrow as pa
+
 from millrace.config import Config
 from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.relation import Relation
 
 OnSparkBuilder = Callable[[Sequence[tuple[str, Node]], str, str], Node]
@@ -23,6 +26,16 @@ class Catalog(Protocol):
         """The view or table of this name; None if there is none."""
 
 
+class UserFunctions(Protocol):
+    """The functions that users made with PySpark."""
+
+    def registered(self, name: str) -> UserFunction | None:
+        """The function that SQL calls by this name."""
+
+    def of_message(self, message: object) -> UserFunction:
+        """The function of a column of Spark Connect."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildContext:
     """The surroundings of a plan that is being built. `call` is the user's call, for messages."""
@@ -30,4 +43,7 @@ class BuildContext:
     config: Config = field(default_factory=Config)
     on_spark: OnSparkBuilder | None = None
     catalog: Catalog | None = None
+    udfs: UserFunctions | None = None
+    local_rows: Callable[[pa.Table], Node] | None = None
+    """Makes a plan of rows of this process, as those of VALUES."""
     call: str = ""

@@ -55,7 +55,7 @@ def plan_join(
 ) -> Join:
     """A join, checked."""
     call = f"join(on={on!r}, how={how!r})"
-    kind = _kind(how, call)
+    kind = join_kind(how, call)
     pairs = pairs_of(left, right, on, left_on, right_on, call)
     if not pairs.left and kind != "cross" and (condition is None or kind not in KEEPS_LEFT):
         raise UserError(
@@ -121,7 +121,8 @@ def right_names(left: pa.Schema, right: pa.Schema) -> dict[str, str]:
     return names
 
 
-def _kind(how: str, call: str) -> JoinKind:
+def join_kind(how: str, call: str) -> JoinKind:
+    """The kind of a join, under any of Spark's words for it."""
     kind = _HOW.get(str(how).lower().replace("_", ""))
     if kind is None:
         raise UserError(

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from millrace.identity.schemas import check_names
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import OnSpark, SparkCall, SparkWork
+from millrace.plan.nodes.project import select_only
 from millrace.plan.spark_analyzer import SparkAnalyzer
-from millrace.sql.spark_text import why_unrecognised
+from millrace.sql.spark_text import columns_read, why_unrecognised
 
 
 def on_spark(
@@ -31,8 +32,20 @@ def on_spark(
         if isinstance(query, str)
         else _why_call_unrecognised(query)
     )
-    work = SparkWork(inputs=tuple(inputs), query=query, reason=reason, unrecognised=unrecognised)
+    work = SparkWork(
+        inputs=_narrowed(inputs, query), query=query, reason=reason, unrecognised=unrecognised
+    )
     return OnSpark(work, schema, None, tuple(schema.names))
+
+
+def _narrowed(
+    inputs: Sequence[tuple[str, Node]], query: str | SparkCall
+) -> tuple[tuple[str, Node], ...]:
+    """The inputs without columns that the query does not read."""
+    if isinstance(query, SparkCall):
+        return tuple(inputs)
+    read = columns_read(query, {name: node.schema.names for name, node in inputs})
+    return tuple((name, select_only(node, read[name])) for name, node in inputs)
 
 
 def _why_call_unrecognised(call: SparkCall) -> str | None:

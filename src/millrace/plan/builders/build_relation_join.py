@@ -115,16 +115,39 @@ def join_using(
     their_rest = [a for a in sides.right_attributes if a not in theirs]
     hidden = {"right": ours, "full": [*ours, *theirs]}.get(how, theirs)
     keys = theirs if how == "right" else ours
+    if how == "inner" and isinstance(node, Join) and _are_keys(node, sides, pairs):
+        merged = {a.column for a in ours}
+        sources = (replace(c, side="key") if c.name in merged else c for c in node.columns)
+        node = replace(node, columns=tuple(sources))
     if how == "full":
         columns = free_columns([a.label for a in ours], node.schema.names)
-        merged = [
-            (name, exp.Anonymous(this="coalesce", expressions=[_plan(a), _plan(b)]))
-            for name, (a, b) in zip(columns, pairs, strict=True)
-        ]
-        node = project(context, node, [*((n, plan_column(n)) for n in node.schema.names), *merged])
+        node = _with_merged(context, node, sides, list(zip(columns, pairs, strict=True)))
         keys = [Attribute(a.label, name) for a, name in zip(ours, columns, strict=True)]
     kept_hidden = [replace(a, hidden=True) for a in hidden]
     return Relation(node, (*keys, *our_rest, *their_rest, *kept_hidden))
+
+
+def _with_merged(
+    context: BuildContext,
+    node: Node,
+    sides: _Sides,
+    merged: list[tuple[str, tuple[Attribute, Attribute]]],
+) -> Node:
+    """A full join with columns that have the left key, or else the right one."""
+    if isinstance(node, Join) and _are_keys(node, sides, [pair for _, pair in merged]):
+        added = (JoinColumn(name, "key", ours.column) for name, (ours, _) in merged)
+        return replace(node, columns=(*node.columns, *added))
+    calls = [
+        (name, exp.Anonymous(this="coalesce", expressions=[_plan(a), _plan(b)]))
+        for name, (a, b) in merged
+    ]
+    return project(context, node, [*((n, plan_column(n)) for n in node.schema.names), *calls])
+
+
+def _are_keys(node: Join, sides: _Sides, pairs: Sequence[tuple[Attribute, Attribute]]) -> bool:
+    """Whether the columns of all pairs are keys of the join as they are."""
+    keys = [(a, sides.names.get(b)) for a, b in zip(node.left_keys, node.right_keys, strict=True)]
+    return all((ours.column, theirs.column) in keys for ours, theirs in pairs)
 
 
 def _sides(left: Relation, right: Relation) -> _Sides:

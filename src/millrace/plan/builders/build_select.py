@@ -9,12 +9,15 @@ from sqlglot import exp
 
 from millrace.plan.builders.build_aggregate import GroupedRows, has_aggregate
 from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_udf_calls import keep_calls, with_udf_columns
 from millrace.plan.builders.build_windows import with_window_columns
 from millrace.plan.builders.name_resolution import attribute_of, plan_column, resolve
-from millrace.plan.builders.operators import keep, named, project, typed
+from millrace.plan.builders.operators import named, project, typed
+from millrace.plan.nodes.aggregate import Aggregate
+from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
-from millrace.plan.relation import Attribute, Relation, free_columns
-from millrace.sql.expressions import expression_of
+from millrace.plan.relation import Attribute, Relation, free_columns, picked_columns
+from millrace.sql.expressions import Expression, expression_of
 from millrace.sql.spark_labels import spark_label
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
@@ -40,7 +43,8 @@ def select(context: BuildContext, relation: Relation, trees: Sequence[exp.Expres
 
 def where(context: BuildContext, relation: Relation, condition: exp.Expression) -> Relation:
     """The rows for which a condition is true."""
-    return relation.over(keep(context, relation.node, resolve(condition, relation.attributes)))
+    resolved = resolve(condition, relation.attributes)
+    return relation.over(keep_calls(context, relation.node, resolved))
 
 
 def expand_stars(relation: Relation, trees: Sequence[exp.Expression]) -> list[exp.Expression]:
@@ -111,7 +115,9 @@ def _own_label(relation: Relation, body: exp.Expression, resolved: exp.Expressio
 
 def _projected(context: BuildContext, relation: Relation, items: Sequence[SelectItem]) -> Relation:
     """The items as columns. Columns of the input stay as hidden ones: a sort may name them."""
-    node, trees = with_window_columns(context, relation.node, [item.tree for item in items])
+    node, trees = with_udf_columns(context, relation.node, [item.tree for item in items])
+    node, trees = with_window_columns(context, node, trees)
+    node, trees = with_udf_columns(context, node, trees)
     columns = free_columns([item.label for item in items])
     by_column = list(zip(columns, trees, strict=True))
     visible = [
@@ -121,7 +127,10 @@ def _projected(context: BuildContext, relation: Relation, items: Sequence[Select
         for item, column in zip(items, columns, strict=True)
     ]
     shown = {item.passed.column for item in items if item.passed is not None}
-    rest = [a for a in relation.visible if a.column not in shown]
+    below = [name.lower() for name in relation.node.schema.names]
+    rest = [
+        a for a in relation.visible if a.column not in shown and below.count(a.column.lower()) == 1
+    ]
     kept = free_columns([a.column for a in rest], columns)
     hidden = [replace(a, column=c, hidden=True) for a, c in zip(rest, kept, strict=True)]
     passed_on = [(c, plan_column(a.column)) for a, c in zip(rest, kept, strict=True)]
@@ -131,9 +140,16 @@ def _projected(context: BuildContext, relation: Relation, items: Sequence[Select
             (name, expression_of(tree, typed(tree, schema)))
             for name, tree in [*by_column, *passed_on]
         )
-        return Relation(Project(node, columns_of_node), (*visible, *hidden))
+        return Relation(_project_node(node, columns_of_node), (*visible, *hidden))
     except NotNative:
         return Relation(project(context, node, by_column), tuple(visible))
+
+
+def _project_node(node: Node, columns: tuple[tuple[str, Expression], ...]) -> Node:
+    """A projection; one that only names the results of an aggregate becomes part of it."""
+    if isinstance(node, Aggregate) and all(e.is_column for _, e in columns):
+        return picked_columns(node, [(name, next(iter(e.columns))) for name, e in columns])
+    return Project(node, columns)
 
 
 def with_columns(

@@ -39,8 +39,8 @@ def sort(context: BuildContext, relation: Relation, orders: Sequence[exp.Express
     def native() -> Node:
         for name in names:
             kind = from_arrow(node.schema.field(name).type)
-            if kind.arrow is not None:
-                raise NotNative(f"rows cannot be sorted by type {kind.arrow} here", fix="")
+            if not kind.is_plain:
+                raise NotNative(f"rows cannot be sorted by type {kind.arrow or kind} here", fix="")
         return Sort(node, keys)
 
     sorted_rows = native_or_spark(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from millrace.errors import UserError
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project, pass_columns
+from millrace.plan.relation import picked_columns
 from millrace.sql.types import SqlType, from_arrow
 
 
@@ -19,8 +20,11 @@ def with_names_of(first: Node, other: Node) -> Node:
             f"union() of different columns\n  found: {_listed(ours)}, and {_listed(theirs)}\n"
             "  to fix: bring both to the same types in the same order with select"
         )
-    columns = pass_columns(other.schema, other.schema.names)
-    return Project(other, tuple((n, e) for (n, _), (_, e) in zip(ours, columns, strict=True)))
+    names = [name for name, _ in ours]
+    passed = pass_columns(other.schema, other.schema.names)
+    if any(not column.is_column for _, column in passed):
+        return Project(other, tuple((n, e) for n, (_, e) in zip(names, passed, strict=True)))
+    return picked_columns(other, list(zip(names, other.schema.names, strict=True)))
 
 
 def _listed(columns: Sequence[tuple[str, SqlType]]) -> str:

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from millrace.plan.relation import Attribute
 from millrace.sql.connect_expressions import ORIGIN
+from millrace.sql.parser import name_of_column
 from millrace.sql.typed_sql import ExpressionRefused
 from millrace.text import did_you_mean, listed
 
@@ -33,7 +34,7 @@ def resolve(
 
 def plan_column(name: str) -> exp.Column:
     """A column by the name that the plan knows it by."""
-    column = exp.column(exp.to_identifier(name, quoted=True))
+    column = exp.column(name_of_column(name))
     column.meta[RESOLVED] = True
     return column
 

@@ -56,9 +56,10 @@ def _read(child: Node, text: str, call: str) -> tuple[Expression, bool, bool]:
             )
         _refuse_other_words(read(match["what"]), text)
     expression = parse(match["what"], child.schema, call=call)
-    if expression.type.arrow is not None:
+    if not expression.type.is_plain:
+        kind = expression.type.arrow or expression.type
         raise UserError(
-            f"{call}: rows cannot be sorted by {text!r}\n  found: type {expression.type.arrow}\n"
+            f"{call}: rows cannot be sorted by {text!r}\n  found: type {kind}\n"
             "  to fix: sort by a number, text, date or time"
         )
     descending = (match["way"] or "").lower() == "desc"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,8 +19,36 @@ from millrace.plan.nodes.placement import InPlace, Placement, ToOne
 Function = Callable[[pa.RecordBatch], Any]
 
 
+class FunctionNode(UnaryNode):
+    """An operator that calls a user's function in its tasks. The engine's queries end at it."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The function's name, for messages."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether the function gets all batches of a task at once, and not each by itself."""
+        return False
+
+    @abstractmethod
+    def function_in(self, time_zone: str) -> Callable[[Any], Any]:
+        """The function that tasks call, for a session of this time zone."""
+
+    @abstractmethod
+    def identity(self) -> str:
+        """The identity of the function; raises `Unrecognisable` if its code cannot give one."""
+
+    def advice(self) -> str:
+        """What a reason for an unknown identity begins with."""
+        return self.name
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class MapBatches(UnaryNode):
+class MapBatches(FunctionNode):
     """The rows that a function returns for the child's rows, batch by batch."""
 
     child: Node
@@ -52,6 +81,15 @@ class MapBatches(UnaryNode):
         """The function and what it returns."""
         return f"map batches with {self.name} to columns {', '.join(self.schema.names)}"
 
+    def function_in(self, time_zone: str) -> Callable[[Any], Any]:
+        """The user's function: it knows of no time zone."""
+        del time_zone
+        return self.function
+
+    def advice(self) -> str:
+        """A version stands for code that is not recognised."""
+        return f"without version= {self.name}"
+
     def identity(self) -> str:
         """The identity of the function; raises `Unrecognisable` if its code cannot give one."""
         if self.version is None:
@@ -77,7 +115,7 @@ class FunctionRows(Leaf):
 
 def is_spread_over_tasks(node: Node) -> bool:
     """Whether the user repartitions rows for a function, to spread its calls over tasks."""
-    if isinstance(node, MapBatches) and _repartitioned(node.child):
+    if isinstance(node, FunctionNode) and _repartitioned(node.child):
         return True
     return any(is_spread_over_tasks(child) for child in node.children)
 
@@ -89,12 +127,12 @@ def name_of(function: object) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
-def identity_of(node: MapBatches) -> tuple[str | None, str | None]:
+def identity_of(node: FunctionNode) -> tuple[str | None, str | None]:
     """The identity of the node's function, or the reason that it has none."""
     try:
         return node.identity(), None
     except Unrecognisable as unrecognisable:
-        return None, f"without version= {node.name} is not recognised: {unrecognisable}"
+        return None, f"{node.advice()} is not recognised: {unrecognisable}"
 
 
 def _repartitioned(node: Node) -> bool:

@@ -31,6 +31,7 @@ from millrace.plan.nodes.project import Project
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.nodes.sort import Sort, range_of
 from millrace.plan.nodes.union import Union
+from millrace.plan.planner.partition_pruning import MatchingFiles
 from millrace.scan.source import FileSource
 
 GATHER: Final = ToOne(broadcast=False)
@@ -49,6 +50,8 @@ class PlanLimits:
     partitions_max: int
     many_to_a_group: Callable[[FileSource, tuple[str, ...]], bool] = lambda _source, _keys: True
     """Whether a task has many rows to a group of these columns of a source."""
+    matching_files: MatchingFiles = lambda source, _condition: source
+    """Leaves out files by the names of their folders."""
 
     def partitions(self, size: int) -> int:
         """The number of partitions for this many bytes: a power of two.

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -70,9 +71,18 @@ def spark_types(schema: pa.Schema) -> StructType:
         except PySparkTypeError as error:
             raise UnsupportedType(
                 f"column {field.name!r} has no type in Spark\n  found: {field.type}\n"
-                "  to fix: turn it into another type, or use collect() or to_batches()"
+                "  to fix: turn it into another type, or use to_arrow() or to_batches()"
             ) from error
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def spark_rows(table: pa.Table) -> list[Row]:
+    """Rows of a table as Spark's `collect` gives them: times are in this process's time zone."""
+    types = spark_types(table.schema)
+    if not table.num_columns:
+        return [Row()] * table.num_rows
+    table = table.cast(to_arrow_schema(types, timezone="UTC"))
+    return ArrowTableToRowsConversion.convert(table, types, binary_as_bytes=True)
 
 
 def _frame(

@@ -22,8 +22,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from millrace.config import Config
-from millrace.dataset import Dataset
-from millrace.dataset_results import plan_of
+from millrace.datasets.dataset import Dataset
+from millrace.datasets.dataset_base import plan_of
 from millrace.errors import UserError
 from millrace.execute.durable_rows import write_journal_files
 from millrace.faults import fault

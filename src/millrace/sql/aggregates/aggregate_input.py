@@ -225,7 +225,7 @@ def null_unless(condition: TypedSql, term: TypedSql) -> TypedSql:
 
 def is_plain(kind: SqlType) -> bool:
     """Whether its values can be compared."""
-    return kind.arrow is None and kind != VOID
+    return kind.is_plain and kind != VOID
 
 
 def is_known(kind: SqlType) -> bool:

@@ -15,7 +15,16 @@ import pyarrow as pa
 
 from millrace.sql.functions.arithmetic import quotient
 from millrace.sql.typed_sql import TypedSql, as_type, text_literal
-from millrace.sql.types import DOUBLE, LONG, PRECISION_MAX, STRING, SqlType, decimal, to_arrow
+from millrace.sql.types import (
+    DOUBLE,
+    LONG,
+    PRECISION_MAX,
+    STRING,
+    SqlType,
+    array_of,
+    decimal,
+    to_arrow,
+)
 
 # Names inside of lambdas. A column of the same name would be read in their place.
 _WIDE: Final = decimal(PRECISION_MAX, 0)
@@ -43,7 +52,9 @@ def typed(sql: str, kind: SqlType) -> str:
 
 def list_of(kind: SqlType) -> SqlType:
     """The type of a list; its elements are named as Spark names them."""
-    return SqlType("passed on", arrow=pa.list_(pa.field("element", to_arrow(kind))))
+    if kind.arrow is not None:
+        return SqlType("passed on", arrow=pa.list_(pa.field("element", to_arrow(kind))))
+    return array_of(kind)
 
 
 # One value.

@@ -7,6 +7,7 @@ could pass 38 the step is done in 128 bits and fails when a value does not fit.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from millrace.sql.functions.casts import cast
@@ -40,14 +41,10 @@ def arithmetic(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
             left, right = cast(left, DOUBLE), cast(right, DOUBLE)
         else:
             first, second = in_decimal(left), in_decimal(right)
-            return _labelled(_DECIMAL[symbol](first, second), label)
-    return _labelled(_plain(symbol, left, right), label)
-
-
-def _labelled(term: TypedSql, label: str | None) -> TypedSql:
-    return TypedSql(
-        sql=term.sql, type=term.type, columns=term.columns, label=label, raises=term.raises
-    )
+            return replace(_DECIMAL[symbol](first, second), label=label)
+    term = _plain(symbol, left, right)
+    certain = symbol in ("+", "-", "*") and left.never_null and right.never_null
+    return replace(term, label=label, never_null=certain)
 
 
 def _typed(symbol: str, left: TypedSql, right: TypedSql) -> tuple[TypedSql, TypedSql]:

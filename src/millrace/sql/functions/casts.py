@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from typing import Final
 
+from millrace.sql.functions.nested.nested_casts import cast_nested
 from millrace.sql.typed_sql import (
     ExpressionRefused,
     TypedSql,
@@ -55,16 +57,17 @@ def cast(term: TypedSql, to: SqlType, *, label: str | None = None) -> TypedSql:
     """The term as another type."""
     label = label if label is not None else term.label
     if term.type == to:
-        return TypedSql(
-            sql=term.sql, type=to, columns=term.columns, label=label, raises=term.raises
-        )
+        return replace(term, label=label, literal=None, day=None)
     if term.type == VOID:
         return TypedSql(sql=null_of(to).sql, type=to, label=label)
+    if term.type.is_nested or to.is_nested:
+        return cast_nested(term, to, cast, label)
     day = _written_day(term) if to == DATE else None
     if day is not None:
         return day_literal(day, label)
     sql, raises = _written(term, to)
-    return combined(sql, to, [term], label=label, raises=raises)
+    certain = term.never_null and not raises and term.type != STRING and to != DATE
+    return combined(sql, to, [term], label=label, raises=raises, never_null=certain)
 
 
 def _written_day(term: TypedSql) -> date | None:

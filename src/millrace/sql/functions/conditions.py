@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from millrace.sql.functions.casts import cast
+from millrace.sql.functions.nested.nested_sql import is_ordered, not_here, order_key
 from millrace.sql.typed_sql import ExpressionRefused, TypedSql, combined, failure, text_literal
 from millrace.sql.types import (
     BOOLEAN,
@@ -18,6 +19,7 @@ from millrace.sql.types import (
     SqlType,
     common,
     common_with_text,
+    same_shape,
 )
 
 _SAFE: Final = "IS NOT DISTINCT FROM"
@@ -27,7 +29,7 @@ def to_common_type(parts: Sequence[TypedSql], where: str, *, mixed: bool = True)
     """All parts in their common type; `mixed` lets text stand beside other types."""
     kind: SqlType = VOID
     for part in parts:
-        _no_nested(part, where)
+        _not_passed_on(part, where)
         wider = common_with_text(kind, part.type) if mixed else common(kind, part.type)
         if wider is None:
             raise ExpressionRefused(
@@ -39,7 +41,7 @@ def to_common_type(parts: Sequence[TypedSql], where: str, *, mixed: bool = True)
     return [cast(part, kind) for part in parts]
 
 
-def _no_nested(part: TypedSql, where: str) -> None:
+def _not_passed_on(part: TypedSql, where: str) -> None:
     if part.type.arrow is not None:
         raise ExpressionRefused(
             f"{where} cannot calculate with a column of type {part.type.arrow}",
@@ -48,14 +50,34 @@ def _no_nested(part: TypedSql, where: str) -> None:
         )
 
 
+def _named_alike(parts: Sequence[TypedSql]) -> list[TypedSql]:
+    """Spark compares structs by position: those of the first one's types get its names."""
+    first = parts[0].type
+    return [cast(part, first) if same_shape(first, part.type) else part for part in parts]
+
+
 def compare(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
     """One of = <=> < <= > >= between two values."""
-    first, second = to_common_type([left, right], symbol)
+    nested = left.type.is_nested or right.type.is_nested
+    first, second = to_common_type(_named_alike([left, right]), symbol, mixed=not nested)
     shown = None
     if left.label is not None and right.label is not None:
         shown = f"({left.label} {symbol} {right.label})"
     step = _SAFE if symbol == "<=>" else symbol
-    return combined(f"({first.sql} {step} {second.sql})", BOOLEAN, [first, second], label=shown)
+    sides = (first.sql, second.sql)
+    if nested:
+        if not is_ordered(first.type):
+            raise not_here(symbol, first, second)
+        if symbol not in ("=", "<=>"):
+            sides = (order_key(first.sql, first.type), order_key(second.sql, first.type))
+    certain = first.never_null and second.never_null
+    return combined(
+        f"({sides[0]} {step} {sides[1]})",
+        BOOLEAN,
+        [first, second],
+        label=shown,
+        never_null=certain or symbol == "<=>",
+    )
 
 
 def as_condition(part: TypedSql, where: str) -> TypedSql:
@@ -77,7 +99,9 @@ def connect(symbol: str, parts: Sequence[TypedSql]) -> TypedSql:
         no, value = ("NOT ", "false") if symbol == "AND" else ("", "true")
         ended = " ".join(f"WHEN {no}{term.sql} THEN {value}" for term in terms[:-1])
         sql = f"CASE {ended} ELSE {sql} END"
-    return combined(sql, BOOLEAN, terms, label=_joined_label(symbol, parts))
+    certain = all(term.never_null for term in terms)
+    label = _joined_label(symbol, parts)
+    return combined(sql, BOOLEAN, terms, label=label, never_null=certain)
 
 
 def _joined_label(symbol: str, parts: Sequence[TypedSql]) -> str | None:
@@ -93,14 +117,19 @@ def negate_condition(part: TypedSql) -> TypedSql:
     """NOT."""
     condition = as_condition(part, "NOT")
     shown = None if part.label is None else f"(NOT {part.label})"
-    return combined(f"(NOT {condition.sql})", BOOLEAN, [condition], label=shown)
+    certain = condition.never_null
+    sql = f"(NOT {condition.sql})"
+    return combined(sql, BOOLEAN, [condition], label=shown, never_null=certain)
 
 
 def in_list(part: TypedSql, values: Sequence[TypedSql]) -> TypedSql:
     """IN with a list."""
     if not values:
         raise ExpressionRefused("IN needs values", fix="write, for example, a IN (1, 2)")
-    value, *rest = to_common_type([part, *values], "IN")
+    nested = any(term.type.is_nested for term in (part, *values))
+    value, *rest = to_common_type(_named_alike([part, *values]), "IN", mixed=not nested)
+    if nested and not is_ordered(value.type):
+        raise not_here("IN", part, *values)
     shown = None
     labels = [value.label for value in values]
     if part.label is not None and all(label is not None for label in labels):

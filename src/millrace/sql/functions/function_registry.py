@@ -6,13 +6,38 @@ exactly this table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
+
+from sqlglot import exp
 
 from millrace.sql.typed_sql import ExpressionRefused, TypedSql
 
 Build = Callable[[str, list[TypedSql]], TypedSql]
+
+
+class Typer(Protocol):
+    """What types the arguments of a call that is built from its syntax tree."""
+
+    def typed(self, node: exp.Expression) -> TypedSql:
+        """The typed form of a node."""
+
+    def typed_all(self, nodes: Sequence[exp.Expression]) -> list[TypedSql]:
+        """The typed forms of several nodes."""
+
+    def find(self, name: str) -> TypedSql:
+        """The variable of this name, or else the column."""
+
+    def bound(self, variables: Mapping[str, TypedSql]) -> Typer:
+        """The same with variables of a lambda, which hide columns of their names."""
+
+    @property
+    def lambda_depth(self) -> int:
+        """In how many lambdas the expression stands."""
+
+
+TreeBuild = Callable[[Typer, str, list[exp.Expression]], TypedSql]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +49,8 @@ class Function:
     group: str
     least: int
     most: int
-    build: Build
+    build: Build | None = None
+    tree_build: TreeBuild | None = None
 
 
 FUNCTIONS: Final[dict[str, Function]] = {}
@@ -62,28 +88,68 @@ def function(
 
     def enter(build: Build) -> Build:
         for usage in usages.split("; "):
-            name = usage.split("(")[0].strip()
-            assert name not in FUNCTIONS
-            FUNCTIONS[name] = Function(
-                name=name,
-                usage=usage.strip(),
-                group=group,
-                least=least,
-                most=least if most is None else most,
-                build=build,
-            )
+            _enter(usage, group, least, most, build=build)
         return build
 
     return enter
 
 
+def tree_function(
+    usages: str, *, group: str, least: int = 1, most: int | None = None
+) -> Callable[[TreeBuild], TreeBuild]:
+    """As `function`, for a builder that looks at the arguments' syntax: names, lambdas."""
+
+    def enter(build: TreeBuild) -> TreeBuild:
+        for usage in usages.split("; "):
+            _enter(usage, group, least, most, tree_build=build)
+        return build
+
+    return enter
+
+
+def _enter(
+    usage: str,
+    group: str,
+    least: int,
+    most: int | None,
+    *,
+    build: Build | None = None,
+    tree_build: TreeBuild | None = None,
+) -> None:
+    name = usage.split("(", maxsplit=1)[0].strip()
+    assert name not in FUNCTIONS
+    FUNCTIONS[name] = Function(
+        name=name,
+        usage=usage.strip(),
+        group=group,
+        least=least,
+        most=least if most is None else most,
+        build=build,
+        tree_build=tree_build,
+    )
+
+
 def call(name: str, arguments: list[TypedSql]) -> TypedSql:
     """Call a function of the table."""
     known = FUNCTIONS[name]
-    if not known.least <= len(arguments) <= known.most:
+    _check_count(known, len(arguments))
+    assert known.build is not None
+    return known.build(name, arguments)
+
+
+def call_tree(typer: Typer, name: str, arguments: list[exp.Expression]) -> TypedSql:
+    """Call a function of the table, whose arguments are not typed yet."""
+    known = FUNCTIONS[name]
+    if known.tree_build is None:
+        return call(name, typer.typed_all(arguments))
+    _check_count(known, len(arguments))
+    return known.tree_build(typer, name, arguments)
+
+
+def _check_count(known: Function, count: int) -> None:
+    if not known.least <= count <= known.most:
         raise ExpressionRefused(
-            f"{name} was called with {len(arguments)} arguments",
+            f"{known.name} was called with {count} arguments",
             found=f"its form is {known.usage}",
             fix="call it that way",
         )
-    return known.build(name, arguments)

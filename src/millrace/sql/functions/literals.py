@@ -33,15 +33,14 @@ _MOMENT: Final = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{1,2}(:\d{1,2}
 
 def string(value: str) -> TypedSql:
     """A text."""
-    return TypedSql(
-        sql=as_type(text_literal(value), STRING), type=STRING, label=value, literal=value
-    )
+    sql = as_type(text_literal(value), STRING)
+    return TypedSql(sql=sql, type=STRING, label=value, literal=value, never_null=True)
 
 
 def boolean(*, value: bool) -> TypedSql:
     """True or false."""
     word = "true" if value else "false"
-    return TypedSql(sql=as_type(word, BOOLEAN), type=BOOLEAN, label=word)
+    return TypedSql(sql=as_type(word, BOOLEAN), type=BOOLEAN, label=word, never_null=True)
 
 
 def binary(digits: str) -> TypedSql:
@@ -49,7 +48,7 @@ def binary(digits: str) -> TypedSql:
     if len(digits) % 2:
         digits = "0" + digits
     sql = as_type(f"unhex('{digits}')", BINARY)
-    return TypedSql(sql=sql, type=BINARY, label=f"X'{digits.upper()}'")
+    return TypedSql(sql=sql, type=BINARY, label=f"X'{digits.upper()}'", never_null=True)
 
 
 def number(written: str, suffix: str = "", *, negative: bool = False) -> TypedSql:
@@ -79,7 +78,8 @@ def _fits(value: int, kind: SqlType) -> bool:
 def _whole(value: int, kind: SqlType) -> TypedSql:
     if not _fits(value, kind):
         raise ExpressionRefused(f"{value} does not fit {kind}", fix="use a wider type")
-    return TypedSql(sql=as_type(f"{value}", kind), type=kind, label=str(value), literal=value)
+    sql = as_type(f"{value}", kind)
+    return TypedSql(sql=sql, type=kind, label=str(value), literal=value, never_null=True)
 
 
 def _exact(sign: str, written: str) -> TypedSql:
@@ -93,14 +93,14 @@ def _exact(sign: str, written: str) -> TypedSql:
     value = f"{sign}{whole or '0'}{'.' + behind if behind else ''}"
     tiny = len(behind) - max(len(digits), 1) > 5  # noqa: PLR2004 - Java writes 1E-7 from there on
     label = None if tiny else f"{sign}{int(whole or '0')}{'.' + behind if behind else ''}"
-    return TypedSql(sql=as_type(f"'{value}'", kind), type=kind, label=label)
+    return TypedSql(sql=as_type(f"'{value}'", kind), type=kind, label=label, never_null=True)
 
 
 def _floating(value: float, kind: SqlType) -> TypedSql:
     if value in (float("inf"), float("-inf")):
         raise ExpressionRefused("the number is beyond double", fix="write cast('inf' as double)")
     label = shown(value) if kind == DOUBLE else None
-    return TypedSql(sql=as_type(f"'{value!r}'", kind), type=kind, label=label)
+    return TypedSql(sql=as_type(f"'{value!r}'", kind), type=kind, label=label, never_null=True)
 
 
 def shown(value: float) -> str | None:

@@ -8,6 +8,7 @@ from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import PLAIN_DOUBLE_MAX, cast
 from millrace.sql.functions.conditions import compare, to_common_type
 from millrace.sql.functions.function_registry import ANY_NUMBER, function
+from millrace.sql.functions.nested.nested_sql import not_here
 from millrace.sql.typed_sql import ExpressionRefused, TypedSql, call_label, combined, require
 from millrace.sql.types import BOOLEAN, DOUBLE, FLOAT, LONG, PRECISION_MAX, VOID, SqlType, decimal
 
@@ -156,6 +157,8 @@ def _isnan(name: str, args: list[TypedSql]) -> TypedSql:
 @function("greatest(a, b, ...); least(a, b, ...)", group=NUMBERS, least=2, most=ANY_NUMBER)
 def _extreme(name: str, args: list[TypedSql]) -> TypedSql:
     parts = to_common_type(args, name, mixed=False)
+    if not parts[0].type.is_plain:
+        raise not_here(name, *args)
     sql = f"{name}({', '.join(part.sql for part in parts)})"
     return combined(sql, parts[0].type, parts, label=call_label(name, args))
 
@@ -164,7 +167,8 @@ def _extreme(name: str, args: list[TypedSql]) -> TypedSql:
 def _coalesce(name: str, args: list[TypedSql]) -> TypedSql:
     parts = to_common_type(args, name)
     sql = f"coalesce({', '.join(part.sql for part in parts)})"
-    return combined(sql, parts[0].type, parts, label=call_label(name, args))
+    certain = any(part.never_null for part in parts)
+    return combined(sql, parts[0].type, parts, label=call_label(name, args), never_null=certain)
 
 
 @function("nvl(a, b); ifnull(a, b)", group=NULLS, least=2)
@@ -190,7 +194,7 @@ def _nullif(name: str, args: list[TypedSql]) -> TypedSql:
 def _isnull(name: str, args: list[TypedSql]) -> TypedSql:
     test = "IS NULL" if name == "isnull" else "IS NOT NULL"
     shown = None if args[0].label is None else f"({args[0].label} {test})"
-    return combined(f"({args[0].sql} {test})", BOOLEAN, args, label=shown)
+    return combined(f"({args[0].sql} {test})", BOOLEAN, args, label=shown, never_null=True)
 
 
 @function("nanvl(a, b)", group=NULLS, least=2)

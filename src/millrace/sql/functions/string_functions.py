@@ -6,6 +6,7 @@ from typing import Final
 
 from millrace.sql.functions.casts import cast, to_text
 from millrace.sql.functions.function_registry import ANY_NUMBER, function
+from millrace.sql.functions.nested.array_functions import concat_arrays
 from millrace.sql.typed_sql import (
     ExpressionRefused,
     TypedSql,
@@ -153,6 +154,8 @@ def _instr(name: str, args: list[TypedSql]) -> TypedSql:
 @function("concat(a, b, ...)", group=TEXT, most=ANY_NUMBER)
 def concat(name: str, args: list[TypedSql]) -> TypedSql:
     """Text put together; null if any part is. Parts that are all binary stay binary."""
+    if any(part.type.is_array for part in args):
+        return concat_arrays(name, args)
     if args and all(part.type == BINARY for part in args):
         sql = " || ".join(part.sql for part in args)
         return combined(f"({sql})", BINARY, args, label=call_label(name, args))

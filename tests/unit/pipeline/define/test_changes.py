@@ -14,7 +14,7 @@ import pytest
 from tests.unit.pipeline.define.written_kit import VIDEOS, Frame, a_job, same
 from tests.unit.runner_kit import NoRunner
 
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.errors import JobChanged, UserError
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_record import RECORDED, JobRecord
@@ -22,6 +22,7 @@ from millrace.pipeline.define.file_listing import files
 from millrace.pipeline.define.job_changes import Changes, compare, decide
 from millrace.pipeline.define.job_recording import records_of
 from millrace.plan.nodes.scan import Scan
+from millrace.plan.relation import relation_of
 from millrace.scan.source import Listing, open_source
 
 ROWS = {"videos": 100, "call": 60, "good": 50, "bad": 10, "pay": 5}
@@ -279,7 +280,7 @@ def test_a_dataset_is_told_by_its_query_and_its_files(tmp_path: Path) -> None:
 
     def dataset() -> Dataset:
         source = open_source(str(path), Listing(now_ms=0, recent_ms=0))
-        return Dataset(Scan(source, tuple(source.schema.names)), NoRunner())
+        return Dataset(relation_of(Scan(source, tuple(source.schema.names))), NoRunner())
 
     def changed(given: Dataset) -> list[str]:
         found = compare([before], written(given=given))

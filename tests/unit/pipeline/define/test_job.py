@@ -14,7 +14,7 @@ from tests.unit.pipeline.define.written_kit import VIDEOS, Frame, Written, a_job
 from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.durations import Duration
 from millrace.errors import MillraceError, UserError
 from millrace.pipeline.core import job_model
@@ -23,10 +23,11 @@ from millrace.pipeline.define.job import Job
 from millrace.pipeline.define.job_changes import compare
 from millrace.pipeline.define.steps import Step
 from millrace.plan.nodes.map_batches import FunctionRows
+from millrace.plan.relation import relation_of
 
 
 def rows(schema: pa.Schema = VIDEOS) -> Dataset:
-    return Dataset(FunctionRows(schema), NoRunner())
+    return Dataset(relation_of(FunctionRows(schema)), NoRunner())
 
 
 def test_the_columns_of_each_step_are_known_without_running() -> None:
@@ -186,12 +187,12 @@ def another_job(videos: Step) -> Step:
 
 WRONG: list[tuple[Callable[[Step], object], str]] = [
     (lambda s: s.filter("scor > 0.5"), r"scor.*in filter\('scor > 0.5'\)(.|\n)*score"),
-    (lambda s: s.filter("score"), r"filter\('score'\) is not a condition"),
+    (lambda s: s.filter("score"), r"a condition of type double, in filter\('score'\)"),
     (lambda s: s.filter("score + url"), "in filter"),
     (lambda s: s.filter(same), "filter takes Spark SQL, found the function same(.|\n)*use map"),  # type: ignore[arg-type]
     (lambda s: s.select("idd"), r"select\('idd'\)(.|\n)*id"),
     (lambda s: s.select(), r"select\(\) has no columns"),
-    (lambda s: s.select("id", "id"), "two columns named 'id'"),
+    (lambda s: s.select("id", "id"), "several columns are named 'id'"),
     (lambda s: s.select(1), "select takes Spark SQL, found 1"),  # type: ignore[arg-type]
     (lambda s: s.select("id AS _mr_x"), "column '_mr_x' begins with _mr_"),
     (lambda s: s.key_by(), r"key_by\(\) has no keys"),

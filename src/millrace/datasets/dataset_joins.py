@@ -6,24 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from millrace.dataset_results import DatasetResults, plan_of
+from millrace.datasets.dataset_base import DatasetBase, relation_of_other
+from millrace.datasets.dataset_rows import DatasetRows
 from millrace.errors import UserError
-from millrace.plan.builders.build_join import Names, plan_join
+from millrace.plan.builders.build_join import Names, join_kind, plan_join
 from millrace.plan.builders.build_ordered_joins import plan_asof, plan_interval
+from millrace.plan.builders.build_relation_join import join_using
 from millrace.plan.nodes.node import Node
-from millrace.plan.planner.plan_depth import check_plan_size
-from millrace.sql.name_checks import check_distinguishable
+from millrace.sql.name_checks import name_list
 from millrace.sql.ordered_offsets import OffsetValue
 from millrace.sql.text_limits import limits_of
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class DatasetJoins(DatasetResults):
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class DatasetJoins(DatasetRows):
     """The calls of a dataset that join it with another one."""
 
     def join(
         self,
-        other: DatasetResults,
+        other: DatasetBase,
         on: str | Sequence[str] | None = None,
         how: str = "inner",
         *,
@@ -33,10 +34,11 @@ class DatasetJoins(DatasetResults):
     ) -> Self:
         """Pairs of rows whose keys are equal and for which the condition, if any, is true.
 
-        `on` names keys that both sides have; they come first in the result, once. `left_on` and
-        `right_on` name keys that differ, and keep all columns. A column of the right side whose
-        name exists on the left gets the ending `_right`, in the condition too. `how` is as in
-        PySpark: inner, left, right, full, semi, anti, cross.
+        `on` names keys that both sides have; they come first in the result, once. All other
+        columns of both sides follow, as in Spark: also two of one name. `left_on` and `right_on`
+        name keys that differ, and keep all columns; with them or with a condition a column of the
+        right side whose name exists on the left gets the ending `_right`, in the condition too.
+        `how` is as in PySpark: inner, left, right, full, semi, anti, cross.
 
         Example:
             >>> orders.join(customers, on="cust_id").columns
@@ -44,21 +46,28 @@ class DatasetJoins(DatasetResults):
             >>> orders.join(customers, on="cust_id", how="left", condition="nation = 'fr'").count()
             3
         """
+        if on is not None and left_on is None and right_on is None and condition is None:
+            call = f"join(on={on!r}, how={how!r})"
+            kind, right = join_kind(how, call), relation_of_other(other, "join")
+            if kind == "cross":
+                raise UserError(f'{call}: a cross join has no keys\n  to fix: use how="inner"')
+            with self._building(call) as context:
+                return self._with(join_using(context, self._relation, right, kind, name_list(on)))
         with limits_of(self._runner.config):
             plan = plan_join(
                 self._plan,
-                plan_of_other(other, "join"),
+                self._other_plan(other, "join"),
                 on=on,
                 left_on=left_on,
                 right_on=right_on,
                 how=how,
                 condition=condition,
             )
-        return self._with(plan)
+        return self._with_plan(plan)
 
     def join_asof(
         self,
-        other: DatasetResults,
+        other: DatasetBase,
         on: str | None = None,
         *,
         left_on: str | None = None,
@@ -81,23 +90,23 @@ class DatasetJoins(DatasetResults):
             >>> trades = ws.from_arrow(pa.table({"at": [10, 30]}))
             >>> quotes = ws.from_arrow(pa.table({"at": [5, 20], "price": [99, 100]}))
             >>> priced = trades.join_asof(quotes, on="at", tolerance=10)
-            >>> priced.sort("at").collect()["price"].to_pylist()
+            >>> priced.sort("at").to_arrow()["price"].to_pylist()
             [99, 100]
         """
         plan = plan_asof(
             self._plan,
-            plan_of_other(other, "join_asof"),
+            self._other_plan(other, "join_asof"),
             on=(on, left_on, right_on),
             by=(by, left_by, right_by),
             direction=direction,
             tolerance=tolerance,
             how=how,
         )
-        return self._with(plan)
+        return self._with_plan(plan)
 
     def join_interval(
         self,
-        other: DatasetResults,
+        other: DatasetBase,
         *,
         left_on: str,
         right_on: str,
@@ -119,31 +128,19 @@ class DatasetJoins(DatasetResults):
             >>> soon = visits.join_interval(
             ...     sales, left_on="at", right_on="paid_at", lower=0, upper=60, by="who"
             ... )
-            >>> soon.collect()["paid_at"].to_pylist()
+            >>> soon.to_arrow()["paid_at"].to_pylist()
             [105]
         """
         plan = plan_interval(
             self._plan,
-            plan_of_other(other, "join_interval"),
+            self._other_plan(other, "join_interval"),
             on=(None, left_on, right_on),
             by=(by, left_by, right_by),
             lower=lower,
             upper=upper,
             how=how,
         )
-        return self._with(plan)
+        return self._with_plan(plan)
 
-    def _with(self, plan: Node) -> Self:
-        check_plan_size(plan, self._runner.config)
-        check_distinguishable(plan.schema.names)
-        return type(self)(plan, self._runner)
-
-
-def plan_of_other(other: object, call: str) -> Node:
-    """The plan of a dataset that was given to a call, where it is one."""
-    if isinstance(other, DatasetResults):
-        return plan_of(other)
-    raise UserError(
-        f"{call} takes a dataset\n  found: {type(other).__name__}\n"
-        "  to fix: make one with ws.from_arrow(table), ws.from_spark(frame) or ws.read_parquet(..)"
-    )
+    def _other_plan(self, other: object, call: str) -> Node:
+        return relation_of_other(other, call).output()

@@ -5,68 +5,48 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millrace.config import Config
-from millrace.plan.nodes.node import Node
-from millrace.plan.spark_analyzer import SparkAnalyzer
+from millrace.datasets.dataset_base import DatasetBase
+from millrace.errors import UserError
+from millrace.plan.relation import Relation
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.text import HtmlText, PlainText
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
+    from pyspark.sql.types import StructType
 
 
-class PlanRunner(Protocol):
-    """Runs the plans of datasets; each workspace has one."""
-
-    @property
-    def config(self) -> Config:
-        """The limits of its workspace."""
-
-    @property
-    def analyzer(self) -> SparkAnalyzer:
-        """Tells the columns of what Spark will compute."""
-
-    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
-        """The rows of a plan, and what its stages did."""
-
-    def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
-        """The stages of a plan, as text or as a picture; with `analyze` it runs."""
-
-    def frame(self, plan: Node) -> DataFrame:
-        """The rows of a plan as a Spark DataFrame."""
-
-    def write_parquet(
-        self, plan: Node, path: str | os.PathLike[str], mode: str, compression: str
-    ) -> ParquetWritten:
-        """Write the rows of a plan as Parquet files."""
-
-    def show(self, rows: pa.Table, count: int, truncate: int) -> None:
-        """Print rows as Spark does."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class DatasetResults:
-    """A plan, and the calls that run it."""
-
-    _plan: Node
-    _runner: PlanRunner
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class DatasetResults(DatasetBase):
+    """The calls that run a dataset's plan, and its columns."""
 
     def __repr__(self) -> str:
-        return f"Dataset[{', '.join(f'{field.name}: {field.type}' for field in self.schema)}]"
+        fields = self.arrow_schema
+        return f"Dataset[{', '.join(f'{field.name}: {field.type}' for field in fields)}]"
 
     @property
-    def schema(self) -> pa.Schema:
-        """Columns and types, known without running anything.
+    def schema(self) -> StructType:
+        """Columns with Spark's types, known without running anything.
 
         Example:
-            >>> orders.schema.field("amount").type
+            >>> orders.schema["amount"].dataType
+            LongType()
+        """
+        return self._runner.spark_schema(self.arrow_schema)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Columns with Arrow's types, known without running anything.
+
+        Example:
+            >>> orders.arrow_schema.field("amount").type
             DataType(int64)
         """
-        return self._plan.schema
+        return self._relation.schema
 
     @property
     def columns(self) -> list[str]:
@@ -76,17 +56,25 @@ class DatasetResults:
             >>> orders.columns
             ['cust_id', 'amount']
         """
-        return list(self.schema.names)
+        return self._relation.labels
 
-    def collect(self) -> pa.Table:
-        """All rows as a table.
+    def collect(self) -> list[Row]:
+        """All rows as a list of Spark's rows.
 
         Example:
-            >>> orders.collect()["amount"].to_pylist()
+            >>> [row.amount for row in orders.collect()]
             [10, 20, 30]
         """
-        rows, _ = self._runner.batches(self._plan)
-        return pa.Table.from_batches(rows, self.schema)
+        return self._runner.spark_rows(self.to_arrow())
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as an Arrow table.
+
+        Example:
+            >>> orders.to_arrow()["amount"].to_pylist()
+            [10, 20, 30]
+        """
+        return pa.Table.from_batches(self.to_batches(), self.arrow_schema)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """All rows as a stream of batches.
@@ -96,7 +84,10 @@ class DatasetResults:
             3
         """
         rows, _ = self._runner.batches(self._plan)
-        return rows
+        if self._relation.has_unique_labels:
+            return rows
+        labels = self._relation.labels
+        return (batch.rename_columns(labels) for batch in rows)
 
     def to_spark(self) -> DataFrame:
         """The rows as a Spark DataFrame, in their order.
@@ -108,7 +99,8 @@ class DatasetResults:
             >>> frame.columns, frame.count()
             (['cust_id', 'amount'], 2)
         """
-        return self._runner.frame(self._plan)
+        frame = self._runner.frame(self._plan)
+        return frame if self._relation.has_unique_labels else frame.toDF(*self._relation.labels)
 
     def write_parquet(
         self, path: str | os.PathLike[str], mode: str = "error", *, compression: str = "snappy"
@@ -125,6 +117,7 @@ class DatasetResults:
             >>> ws.read_parquet("copy").count() == written.rows
             True
         """
+        check_unique_labels(self._relation, "write_parquet()")
         return self._runner.write_parquet(self._plan, path, mode, compression)
 
     def run(self) -> QueryReport:
@@ -162,6 +155,12 @@ class DatasetResults:
         return HtmlText(self._runner.explain(self._plan, analyze=analyze, html=True))
 
 
-def plan_of(dataset: DatasetResults) -> Node:
-    """The plan of a dataset, for the modules that run it."""
-    return dataset._plan  # noqa: SLF001 - for the package, not for users
+def check_unique_labels(relation: Relation, call: str) -> None:
+    """Files cannot have two columns of one name, in any case."""
+    lowered = [label.lower() for label in relation.labels]
+    doubled = [label for label in relation.labels if lowered.count(label.lower()) > 1]
+    if doubled:
+        raise UserError(
+            f"{call}: there are two columns of one name\n  found: {', '.join(doubled)}\n"
+            "  to fix: give one of them another name, as with toDF or rename"
+        )

@@ -1,0 +1,1 @@
+"""Datasets: the methods of a query, by subject."""

@@ -1,0 +1,89 @@
+"""Reads the arguments of users' calls that stand for columns: names, Spark SQL, Column objects.
+
+A text that is the name of a column means that column, whatever else it could mean: after
+`groupBy("k").sum("v")` the text `sum(v)` is a name. Every other text is Spark SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from sqlglot import exp
+
+from millrace.plan.builders.build_select import attribute_tree
+from millrace.plan.relation import Relation
+from millrace.sql.parser import read
+from millrace.sql.syntax_errors import pointed, refuse_name
+from millrace.sql.typed_sql import ExpressionRefused
+from millrace.text import did_you_mean
+
+_ORDER: Final = re.compile(
+    r"(?P<what>.+?)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def column_tree(given: object, relation: Relation) -> exp.Expression:
+    """The tree of a column: of its name, of Spark SQL, or of a Column object."""
+    if isinstance(given, str):
+        named = _named(given, relation)
+        return named if named is not None else read(given)
+    return read(given)  # type: ignore[arg-type] # Not text: it is refused.
+
+
+def column_trees(given: Iterable[object], relation: Relation) -> list[exp.Expression]:
+    """The trees of columns; a list among them stands for its elements."""
+    out = []
+    for value in given:
+        values = value if isinstance(value, list | tuple) else [value]
+        out += [column_tree(part, relation) for part in values]
+    return out
+
+
+def value_tree(given: object, relation: Relation, fix: str = "leave it out") -> exp.Expression:
+    """The tree of an expression that may have no name of its own, such as a condition."""
+    tree = column_tree(given, relation)
+    if isinstance(given, str):
+        refuse_name(tree, given, fix)
+    return tree
+
+
+def order_tree(given: object, relation: Relation) -> exp.Expression:
+    """The tree of a sort key: `"a"`, `"b DESC"` or `"year(c) ASC NULLS LAST"`, or a Column."""
+    named = _named(given, relation) if isinstance(given, str) else None
+    if named is not None:
+        return named
+    match = _ORDER.fullmatch(given) if isinstance(given, str) else None
+    if match is None:
+        raise ExpressionRefused(
+            "an order is a column or an expression", found=repr(given), fix="write 'a DESC'"
+        )
+    tree = column_tree(match["what"], relation)
+    _refuse_other_words(tree, match[0])
+    descending = (match["way"] or "").lower() == "desc"
+    nulls = (match["nulls"] or "").lower()
+    first = nulls == "first" if nulls else not descending
+    return exp.Ordered(this=tree, desc=descending, nulls_first=first)
+
+
+def _named(text: str, relation: Relation) -> exp.Expression | None:
+    """The column whose whole name is this text, if there is just one."""
+    lowered = text.lower()
+    same = [a for a in relation.visible if a.label.lower() == lowered]
+    same = [a for a in same if a.label == text] or same
+    return attribute_tree(same[0]) if len(same) == 1 else None
+
+
+def _refuse_other_words(tree: exp.Expression, text: str) -> None:
+    """Refuse a word after the column that is neither a direction nor NULLS FIRST or LAST."""
+    if not isinstance(tree, exp.Alias):
+        return
+    word = tree.alias
+    ways = "write ASC or DESC behind it, then NULLS FIRST or NULLS LAST, or nothing"
+    raise ExpressionRefused(
+        f"rows cannot be sorted {word}",
+        found=pointed(text, max(0, text.rfind(word)), len(word)),
+        fix=did_you_mean(word, ("ASC", "DESC"), ways),
+    )

@@ -1,0 +1,153 @@
+"""What every method of a dataset builds on: its relation, its runner, the surroundings of a call.
+
+Invariant: each dataset has a number of its own, and its columns can be named through that number.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.plan.builders.build_context import BuildContext, UserFunctions
+from millrace.plan.builders.build_on_spark import on_spark
+from millrace.plan.nodes.node import Node
+from millrace.plan.planner.plan_depth import check_plan_size
+from millrace.plan.relation import Relation, relation_of
+from millrace.plan.spark_analyzer import SparkAnalyzer
+from millrace.shuffle.reports import ParquetWritten, QueryReport
+from millrace.sql.expressions import as_user_error
+from millrace.sql.name_checks import check_distinguishable
+from millrace.sql.text_limits import limits_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+    from pyspark.sql.types import StructType
+
+_numbers: Final = count(1)
+
+
+class PlanRunner(Protocol):
+    """Runs the plans of datasets; each workspace has one."""
+
+    @property
+    def config(self) -> Config:
+        """The limits of its workspace."""
+
+    @property
+    def analyzer(self) -> SparkAnalyzer | None:
+        """Tells the columns of what Spark will compute; None where there is no Spark."""
+
+    @property
+    def udfs(self) -> UserFunctions | None:
+        """The functions that users made with PySpark; None where there is no Spark."""
+
+    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
+        """The rows of a plan, and what its stages did."""
+
+    def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
+        """The stages of a plan, as text or as a picture; with `analyze` it runs."""
+
+    def frame(self, plan: Node) -> DataFrame:
+        """The rows of a plan as a Spark DataFrame."""
+
+    def write_parquet(
+        self, plan: Node, path: str | os.PathLike[str], mode: str, compression: str
+    ) -> ParquetWritten:
+        """Write the rows of a plan as Parquet files."""
+
+    def show(self, rows: pa.Table, count: int, truncate: int) -> None:
+        """Print rows as Spark does."""
+
+    def spark_schema(self, schema: pa.Schema) -> StructType:
+        """Columns with Spark's types."""
+
+    def spark_rows(self, rows: pa.Table) -> list[Row]:
+        """Rows as Spark's `collect` gives them."""
+
+
+D = TypeVar("D", bound="DatasetBase")
+
+
+def _next_number() -> int:
+    return -next(_numbers)  # Numbers of Spark Connect's plans are not below 0.
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class DatasetBase:
+    """A relation, and the runner of its plan."""
+
+    _relation: Relation
+    _runner: PlanRunner
+    _number: int = field(default_factory=_next_number)
+
+    def __post_init__(self) -> None:
+        """Let columns be named through this dataset."""
+        object.__setattr__(self, "_relation", self._relation.with_origin(self._number))
+
+    @property
+    def _plan(self) -> Node:
+        """The plan of the visible columns."""
+        return self._relation.output()
+
+    def _building(self, call: str) -> AbstractContextManager[BuildContext]:
+        return building(self, call)
+
+    def _with(self, relation: Relation) -> Self:
+        """A dataset of the same workspace."""
+        check_plan_size(relation.node, self._runner.config)
+        check_distinguishable(relation.node.schema.names)
+        if not relation.visible:
+            raise UserError("no column is left\n  to fix: keep at least one")
+        return type(self)(relation, self._runner)
+
+    def _with_plan(self, plan: Node) -> Self:
+        """A dataset of the same workspace whose columns have the plan's names."""
+        return self._with(relation_of(plan))
+
+
+def plan_of(dataset: DatasetBase) -> Node:
+    """The plan of a dataset, for the modules that run it."""
+    return relation_in(dataset).output()
+
+
+@contextmanager
+def building(dataset: DatasetBase, call: str) -> Iterator[BuildContext]:
+    """The surroundings of a call; what is refused becomes an error that names the call."""
+    runner = dataset._runner  # noqa: SLF001 - for the package, not for users
+    with limits_of(runner.config), as_user_error(call):
+        builder = None if runner.analyzer is None else partial(on_spark, runner.analyzer)
+        yield BuildContext(config=runner.config, on_spark=builder, udfs=runner.udfs, call=call)
+
+
+def dataset_with(dataset: D, relation: Relation) -> D:
+    """A dataset of another relation in the same workspace."""
+    return dataset._with(relation)  # noqa: SLF001 - for the package, not for users
+
+
+def relation_in(dataset: DatasetBase) -> Relation:
+    """The relation of a dataset."""
+    return dataset._relation  # noqa: SLF001 - for the package, not for users
+
+
+def relation_of_other(other: object, call: str) -> Relation:
+    """The relation of a dataset that was given to a call, where it is one."""
+    if isinstance(other, DatasetBase):
+        return relation_in(other)
+    raise UserError(
+        f"{call} takes a dataset\n  found: {type(other).__name__}\n"
+        "  to fix: make one with ws.from_arrow(table), ws.from_spark(frame) or ws.read_parquet(..)"
+    )
+
+
+def shown_call(method: str, arguments: Sequence[object]) -> str:
+    """A call of the user, for messages."""
+    return f"{method}({', '.join(map(repr, arguments))})"

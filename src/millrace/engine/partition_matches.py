@@ -1,0 +1,29 @@
+"""Evaluates a filter over the values in the names of folders, while a query is planned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import duckdb
+import pyarrow as pa
+
+from millrace.scan.source import FileSource
+from millrace.sql.expressions import Expression
+
+
+def matching_files(zone: str, source: FileSource, condition: Expression) -> FileSource:
+    """The source without files for which a condition on the columns of folders is not true."""
+    values = list(dict.fromkeys(shape.partition for shape in source.shapes))
+    fields = [source.schema.field(name) for name in source.partitions]
+    columns = [
+        pa.array([row[number] for row in values], field.type) for number, field in enumerate(fields)
+    ]
+    rows = pa.Table.from_arrays(columns, schema=pa.schema(fields))
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        connection.execute("SET TimeZone = ?", [zone])
+        connection.register("folders", rows)
+        answer = connection.sql(f"SELECT {condition.sql} FROM folders").fetchall()
+    kept = {row for row, (is_true,) in zip(values, answer, strict=True) if is_true}
+    return replace(
+        source, shapes=tuple(shape for shape in source.shapes if shape.partition in kept)
+    )

@@ -1,0 +1,162 @@
+"""Builds calls of users' functions inside expressions: each becomes a column of a node below.
+
+As in Spark, a call is made for every row, whatever CASE or AND stands around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlglot import exp
+
+from millrace.errors import UserError
+from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.name_resolution import plan_column
+from millrace.plan.builders.operators import keep, project
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.project import select_only
+from millrace.plan.nodes.user_code.udf_calls import UdfCalls
+from millrace.plan.nodes.user_code.user_function import FunctionCall, UserFunction
+from millrace.plan.relation import free_columns
+from millrace.sql.connect_expressions import UDF
+
+_FUNCTION: Final = "user function"
+"""The key in `meta` of a call that holds its function. Others have a message, or only a name."""
+
+NamedCall = tuple[str, UserFunction, Sequence[exp.Expression]]
+"""The column of a call's results, the function, and its arguments over columns of the plan."""
+
+
+def udf_tree(function: UserFunction, arguments: Sequence[exp.Expression]) -> exp.Anonymous:
+    """A call of a function as a tree, for trees that are not written as text."""
+    call = exp.Anonymous(this=function.name, expressions=list(arguments))
+    call.meta[_FUNCTION] = function
+    return call
+
+
+def function_called(context: BuildContext, tree: exp.Expression) -> UserFunction | None:
+    """The user's function that a tree calls; None if it calls none."""
+    if not isinstance(tree, exp.Anonymous):
+        return None
+    given: UserFunction | None = tree.meta.get(_FUNCTION)
+    if given is not None or context.udfs is None:
+        return given
+    message = tree.meta.get(UDF)
+    if message is not None:
+        return context.udfs.of_message(message)
+    return context.udfs.registered(str(tree.this))
+
+
+def has_udf(context: BuildContext, tree: exp.Expression) -> bool:
+    """Whether a tree calls a user's function."""
+    return any(function_called(context, node) is not None for node in tree.find_all(exp.Anonymous))
+
+
+def with_udf_columns(
+    context: BuildContext, node: Node, trees: Sequence[exp.Expression]
+) -> tuple[Node, list[exp.Expression]]:
+    """A plan with a column for each call of resolved trees, and the trees over these columns.
+
+    Calls inside arguments of calls come first, in nodes of their own below. A call over windows
+    stays: their columns come first, and then it is called here a second time.
+    """
+    trees = [tree.copy() for tree in trees]
+    while True:
+        innermost = [
+            call
+            for tree in trees
+            for call in tree.find_all(exp.Anonymous)
+            if function_called(context, call) is not None
+            and not call.find(exp.Window)
+            and not any(has_udf(context, argument) for argument in call.expressions)
+        ]
+        if not innermost:
+            return node, trees
+        columns = free_columns(["udf"] * len(innermost), node.schema.names)
+        calls: list[NamedCall] = []
+        for column, call in zip(columns, innermost, strict=True):
+            function = function_called(context, call)
+            assert function is not None, "only calls were gathered"
+            calls.append((column, function, call.expressions))
+        node = append_calls(context, node, calls)
+        by_call = {id(call): column for column, call in zip(columns, innermost, strict=True)}
+        trees = [_replaced(tree, by_call) for tree in trees]
+
+
+def project_calls(
+    context: BuildContext, node: Node, columns: Sequence[tuple[str, exp.Expression]]
+) -> Node:
+    """Columns calculated from those of a plan, with calls of users' functions in them."""
+    below, trees = with_udf_columns(context, node, [tree for _, tree in columns])
+    return project(context, below, list(zip([name for name, _ in columns], trees, strict=True)))
+
+
+def keep_calls(context: BuildContext, node: Node, condition: exp.Expression) -> Node:
+    """The rows for which a condition is true, with calls of users' functions in it."""
+    below, (tree,) = with_udf_columns(context, node, [condition])
+    return select_only(keep(context, below, tree), node.schema.names)
+
+
+def append_calls(context: BuildContext, node: Node, calls: Sequence[NamedCall]) -> Node:
+    """The rows of a plan with the results of calls as new columns behind its own."""
+    passed = tuple(node.schema.names)
+    for column, function, _ in calls:
+        if function.shape == "group":
+            raise UserError(
+                f"{function.name} makes one value of a group of rows\n  found: {column}\n"
+                "  to fix: call it in agg() of a groupBy()"
+            )
+    below, arguments = _with_arguments(context, node, [given for _, _, given in calls])
+    built = [
+        FunctionCall(
+            column=column,
+            function=function,
+            arguments=tuple(name for keyword, name in given if keyword is None),
+            keywords=tuple((keyword, name) for keyword, name in given if keyword is not None),
+        )
+        for (column, function, _), given in zip(calls, arguments, strict=True)
+    ]
+    streams = [call for call in built if call.function.shape == "stream"]
+    others = tuple(call for call in built if call.function.shape != "stream")
+    plan = below
+    for group in [others, *((call,) for call in streams)]:
+        if group:
+            plan = UdfCalls(plan, tuple(plan.schema.names), group)
+    return select_only(plan, [*passed, *(column for column, _, _ in calls)])
+
+
+def _with_arguments(
+    context: BuildContext, node: Node, arguments: Sequence[Sequence[exp.Expression]]
+) -> tuple[Node, list[list[tuple[str | None, str]]]]:
+    """A plan with a column for each argument; for each call its columns, with their keywords."""
+    calculated: list[exp.Expression] = []
+    columns: list[list[tuple[str | None, str | int]]] = []
+    for given in arguments:
+        of_call: list[tuple[str | None, str | int]] = []
+        for argument in given:
+            keyword = argument.name if isinstance(argument, exp.Kwarg) else None
+            value = argument.expression if isinstance(argument, exp.Kwarg) else argument
+            if isinstance(value, exp.Column) and value.name in node.schema.names:
+                of_call.append((keyword, value.name))
+            else:
+                of_call.append((keyword, len(calculated)))
+                calculated.append(value)
+        columns.append(of_call)
+    names = free_columns(["argument"] * len(calculated), node.schema.names)
+    if calculated:
+        kept = [(name, plan_column(name)) for name in node.schema.names]
+        node = project(context, node, [*kept, *zip(names, calculated, strict=True)])
+    return node, [
+        [(keyword, names[at] if isinstance(at, int) else at) for keyword, at in of_call]
+        for of_call in columns
+    ]
+
+
+def _replaced(tree: exp.Expression, by_call: dict[int, str]) -> exp.Expression:
+    if id(tree) in by_call:
+        return plan_column(by_call[id(tree)])
+    for call in list(tree.find_all(exp.Anonymous)):
+        if id(call) in by_call and call is not tree:
+            call.replace(plan_column(by_call[id(call)]))
+    return tree

@@ -1,0 +1,1 @@
+"""SQL statements as relations: queries, their clauses and their subqueries."""

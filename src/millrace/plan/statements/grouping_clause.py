@@ -1,0 +1,97 @@
+"""GROUP BY: keys by name, number or alias, and grouping sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+
+from sqlglot import exp
+
+from millrace.plan.builders.build_aggregate import GroupedRows, has_aggregate
+from millrace.plan.builders.name_resolution import find
+from millrace.plan.relation import Relation
+from millrace.plan.statements.grouping_sets import GroupingSetRows
+from millrace.plan.statements.order_clauses import check_ordinal, ordinal
+from millrace.plan.statements.query_scope import QueryScope
+
+_Set = tuple[exp.Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _SelectList:
+    """The rows and the select list that keys are found in."""
+
+    relation: Relation
+    items: Sequence[exp.Expression]
+
+    def key(self, tree: exp.Expression) -> exp.Expression:
+        """The expression that a key means."""
+        number = ordinal(tree)
+        if number is not None:
+            return self.items[check_ordinal(number, len(self.items), "GROUP BY")]
+        if isinstance(tree, exp.Column) and find(tree, self.relation.attributes) is None:
+            for item in self.items:
+                if isinstance(item, exp.Alias) and item.alias.lower() == tree.name.lower():
+                    return item
+        return tree
+
+
+def grouped_rows(
+    scope: QueryScope, relation: Relation, tree: exp.Select, items: Sequence[exp.Expression]
+) -> GroupedRows | GroupingSetRows:
+    """The groups of a query's rows; without GROUP BY, one group of all rows."""
+    group = tree.args.get("group")
+    if group is None:
+        return GroupedRows(scope.context, relation, ())
+    if group.args.get("all"):
+        keys = [item for item in items if not has_aggregate(item)]
+        return GroupedRows(scope.context, relation, keys)
+    names = _SelectList(relation, items)
+    plain = [part for part in group.expressions if not _is_sets(part)]
+    sets_of = [_sets(part, names) for part in group.expressions if _is_sets(part)]
+    for kind, key in ((exp.Rollup, "rollup"), (exp.Cube, "cube")):
+        for clause in group.args.get(key) or ():
+            listed = clause.expressions or [key.copy() for key in plain]
+            if not clause.expressions:
+                plain = []
+            sets_of.append(_sets(kind(expressions=listed), names))
+    for clause in group.args.get("grouping_sets") or ():
+        sets_of.append(_sets(clause, names))
+        plain = []
+    common = tuple(names.key(key) for key in plain)
+    if not sets_of:
+        return GroupedRows(scope.context, relation, common)
+    sets = [common + tuple(key for part in parts for key in part) for parts in product(*sets_of)]
+    return GroupingSetRows(scope.context, relation, sets)
+
+
+def _is_sets(tree: exp.Expression) -> bool:
+    return isinstance(tree, exp.Rollup | exp.Cube | exp.GroupingSets)
+
+
+def _sets(tree: exp.Expression, names: _SelectList) -> list[_Set]:
+    """The sets of keys that one part of GROUP BY stands for, as Spark orders them."""
+    parts = tree.expressions
+    if isinstance(tree, exp.GroupingSets):
+        return [
+            inner
+            for part in parts
+            for inner in (_sets(part, names) if _is_sets(part) else [_keys(part, names)])
+        ]
+    keys = [_keys(part, names) for part in parts]
+    if isinstance(tree, exp.Rollup):
+        chosen = [keys[:count] for count in range(len(keys), -1, -1)]
+    else:
+        chosen = [
+            list(some) for count in range(len(keys), -1, -1) for some in combinations(keys, count)
+        ]
+    return [tuple(key for group in some for key in group) for some in chosen]
+
+
+def _keys(tree: exp.Expression, names: _SelectList) -> _Set:
+    if isinstance(tree, exp.Tuple):
+        return tuple(names.key(key) for key in tree.expressions)
+    if isinstance(tree, exp.Paren):
+        return (names.key(tree.this),)
+    return (names.key(tree),)

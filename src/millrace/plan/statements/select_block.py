@@ -1,0 +1,228 @@
+"""Builds one SELECT with all its clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sqlglot import exp
+
+from millrace.plan.builders.build_aggregate import has_aggregate
+from millrace.plan.builders.build_select import expand_stars, select
+from millrace.plan.builders.build_sort import sort
+from millrace.plan.builders.name_resolution import find, is_resolved, plan_column
+from millrace.plan.builders.operators import named
+from millrace.plan.relation import Relation
+from millrace.plan.statements.from_clause import from_rows
+from millrace.plan.statements.grouping_clause import grouped_rows
+from millrace.plan.statements.order_clauses import (
+    check_ordinal,
+    limited,
+    ordered_and_limited,
+    orders_of,
+    ordinal,
+)
+from millrace.plan.statements.query_scope import QueryScope
+from millrace.plan.statements.set_operations import distinct
+from millrace.plan.statements.subqueries import conjuncts, filtered, with_subqueries
+from millrace.sql.spark_labels import spark_label
+from millrace.sql.typed_sql import NotNative
+
+_KNOWN: Final = frozenset(
+    {"expressions", "from_", "joins", "laterals", "where", "group", "having", "windows"}
+    | {"qualify", "distinct", "order", "sort", "cluster", "distribute", "limit", "offset"}
+    | {"hint", "with_"}
+)
+_Change = Callable[[exp.Expression], exp.Expression]
+_ORDER: Final = "__order"
+_QUALIFY: Final = "__qualify"
+
+
+def select_block(scope: QueryScope, tree: exp.Select) -> Relation:
+    """The rows of one SELECT."""
+    others = [key for key, value in tree.args.items() if value and key not in _KNOWN]
+    if others:
+        raise NotNative(
+            f"{others[0]} in a query is not built here", found=tree.sql("spark"), fix=""
+        )
+    rows, conditions = from_rows(scope, tree)
+    rows = filtered(scope, rows, conditions)
+    tree = _with_named_windows(tree)
+    items = _with_lateral_aliases(rows, expand_stars(rows, tree.expressions))
+    count = len(items)
+    is_distinct = tree.args.get("distinct") is not None
+    orders = [] if is_distinct else orders_of(tree)
+    items += [named(_over_items(order, items[:count]), _ORDER) for order in orders]
+    if tree.args.get("qualify") is not None:
+        condition = _with_aliases(rows, tree.args["qualify"].this, items[:count])
+        items.append(named(condition, _QUALIFY))
+    rows, items = _grouped(scope, rows, tree, items, count)
+    items = [_labelled(item) for item in items]
+    rows, items = with_subqueries(scope, rows, items)
+    result = select(scope.context, rows, items)
+    if tree.args.get("qualify") is not None:
+        flag = plan_column(result.visible[-1].column)
+        result = filtered(scope, result, [flag])
+    if is_distinct:
+        whole = distinct(scope.context, Relation(result.node, result.visible[:count]))
+        return ordered_and_limited(scope, whole, tree)
+    if orders:
+        keys = result.visible[count : count + len(orders)]
+        by = [_sorted_by(order, key.column) for order, key in zip(orders, keys, strict=True)]
+        result = sort(scope.context, result, by)
+    return limited(Relation(result.node, result.visible[:count]), tree)
+
+
+def _grouped(
+    scope: QueryScope,
+    rows: Relation,
+    tree: exp.Select,
+    items: list[exp.Expression],
+    count: int,
+) -> tuple[Relation, list[exp.Expression]]:
+    """The groups of the rows that HAVING keeps, and the items over them."""
+    having = tree.args.get("having")
+    if tree.args.get("group") is None and not any(map(has_aggregate, items)):
+        if having is None:
+            return rows, items
+        if not has_aggregate(having.this):
+            raise NotNative("HAVING without GROUP BY", found=having.sql("spark"), fix="")
+    groups = grouped_rows(scope, rows, tree, items[:count])
+    kept = []
+    if having is not None:
+        condition = _with_aliases(rows, having.this, items[:count])
+        kept = [groups.rewrite(part) for part in conjuncts(condition)]
+    rewritten = [groups.rewrite_item(item) for item in items]
+    return filtered(scope, groups.relation(), kept), rewritten
+
+
+def _with_named_windows(tree: exp.Select) -> exp.Select:
+    """The query with the definition of each window in place of its name."""
+    windows = {window.name.lower(): window for window in tree.args.get("windows") or ()}
+    if not windows:
+        return tree
+
+    def defined(node: exp.Expression) -> exp.Expression:
+        if not isinstance(node, exp.Window) or node.args.get("alias") is None:
+            return node
+        known = windows.get(node.alias.lower())
+        if known is None:
+            raise NotNative(f"the window {node.alias}", found=node.sql("spark"), fix="")
+        parts = {
+            key: node.args.get(key) or known.args.get(key)
+            for key in ("partition_by", "order", "spec")
+        }
+        return exp.Window(this=node.this, over="OVER", **_copied(parts))
+
+    out = tree.copy()
+    out.set("windows", None)
+    whole = out.transform(defined)
+    assert isinstance(whole, exp.Select)
+    return whole
+
+
+def _copied(parts: dict[str, object]) -> dict[str, object]:
+    return {
+        key: [part.copy() for part in value] if isinstance(value, list) else value.copy()
+        for key, value in parts.items()
+        if isinstance(value, list | exp.Expression)
+    }
+
+
+def _with_lateral_aliases(rows: Relation, items: Sequence[exp.Expression]) -> list[exp.Expression]:
+    """Items in which names of earlier items stand for their expressions."""
+    out: list[exp.Expression] = []
+    for item in items:
+        out.append(_with_aliases(rows, item, out))
+    return out
+
+
+def _with_aliases(
+    rows: Relation, tree: exp.Expression, items: Sequence[exp.Expression]
+) -> exp.Expression:
+    """The tree with the expressions of aliases for names that no table has."""
+    aliases = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
+
+    def named_item(node: exp.Expression) -> exp.Expression:
+        if (
+            isinstance(node, exp.Column)
+            and not is_resolved(node)
+            and not isinstance(node.this, exp.Star)
+            and node.parts[0].name.lower() in aliases
+            and len(node.parts) == 1
+            and find(node, rows.attributes) is None
+        ):
+            return _in_brackets(aliases[node.name.lower()])
+        return node
+
+    if not aliases:
+        return tree
+    return _transformed(tree, named_item)
+
+
+def _over_items(order: exp.Ordered, items: Sequence[exp.Expression]) -> exp.Expression:
+    """What a row is sorted by, over the input: names of items stand for their expressions."""
+    number = ordinal(order.this)
+    if number is not None:
+        return _body(items[check_ordinal(number, len(items), "ORDER BY")])
+    labels: dict[str, exp.Expression] = {}
+    for item in items:
+        labels.setdefault(_label_of(item).lower(), item)
+
+    def named_item(node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Column) and not is_resolved(node) and len(node.parts) == 1:
+            item = labels.get(node.name.lower())
+            if item is not None:
+                return _in_brackets(_body(item))
+        return node
+
+    return _transformed(order.this, named_item)
+
+
+def _transformed(tree: exp.Expression, change: _Change) -> exp.Expression:
+    """The tree with changed columns, those of subqueries left alone."""
+    if isinstance(tree, exp.Query):
+        return tree
+    changed = change(tree)
+    if changed is not tree:
+        return changed
+    out = tree.copy()
+    for key, value in list(out.args.items()):
+        if isinstance(value, exp.Expression):
+            out.set(key, _transformed(value, change))
+        elif isinstance(value, list):
+            out.set(
+                key,
+                [_transformed(p, change) if isinstance(p, exp.Expression) else p for p in value],
+            )
+    return out
+
+
+def _in_brackets(tree: exp.Expression) -> exp.Expression:
+    simple = isinstance(tree, exp.Column | exp.Literal | exp.Anonymous | exp.Paren)
+    return tree.copy() if simple else exp.Paren(this=tree.copy())
+
+
+def _body(item: exp.Expression) -> exp.Expression:
+    return item.this if isinstance(item, exp.Alias) else item
+
+
+def _label_of(item: exp.Expression) -> str:
+    """The label of an item of the list."""
+    if isinstance(item, exp.Alias):
+        return str(item.alias)
+    attribute = item.meta.get("attribute")
+    return str(attribute.label) if attribute is not None else spark_label(item)
+
+
+def _labelled(item: exp.Expression) -> exp.Expression:
+    """An item with a subquery under Spark's name for it."""
+    if isinstance(item, exp.Alias) or not item.find(exp.Query):
+        return item
+    return named(item, "scalarsubquery()" if isinstance(item, exp.Subquery) else spark_label(item))
+
+
+def _sorted_by(order: exp.Ordered, column: str) -> exp.Expression:
+    out = order.copy()
+    out.set("this", plan_column(column))
+    return out

@@ -1,0 +1,67 @@
+"""Builds the relation of a SQL statement.
+
+What has no native form goes to Spark as the smallest operator that holds it; where a whole query
+has none, Spark runs that query over the tables that it names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.relation import Relation
+from millrace.plan.statements.order_clauses import ordered_and_limited
+from millrace.plan.statements.query_on_spark import query_on_spark
+from millrace.plan.statements.query_scope import QueryScope, aliased
+from millrace.plan.statements.select_block import select_block
+from millrace.plan.statements.set_operations import set_operation
+from millrace.plan.statements.table_sources import table_source
+from millrace.sql.typed_sql import NotNative
+
+
+def statement_relation(context: BuildContext, tree: exp.Expression) -> Relation:
+    """The rows of a query."""
+    return _build(QueryScope(context=context, build=_build), tree).only_visible()
+
+
+def _build(scope: QueryScope, tree: exp.Expression) -> Relation:
+    try:
+        return _native(scope, tree)
+    except NotNative as refused:
+        if scope.context.on_spark is None or scope.is_subquery:
+            raise
+        return query_on_spark(scope, tree, refused)
+
+
+def _native(scope: QueryScope, tree: exp.Expression) -> Relation:
+    scope = _with_tables(scope, tree)
+    match tree:
+        case exp.Select():
+            return select_block(scope, tree)
+        case exp.SetOperation():
+            return ordered_and_limited(scope, set_operation(scope, tree), tree)
+        case exp.Subquery() if not tree.args.get("pivots"):
+            inner = aliased(scope.build(scope, tree.this).only_visible(), tree.args.get("alias"))
+            return ordered_and_limited(scope, inner, tree)
+        case exp.Values() | exp.Table():
+            return table_source(scope, tree)
+        case _:
+            raise NotNative(
+                f"{type(tree).__name__.lower()} is not built here", found=tree.sql("spark"), fix=""
+            )
+
+
+def _with_tables(scope: QueryScope, tree: exp.Expression) -> QueryScope:
+    """The scope with the tables of WITH, each built once."""
+    tables = tree.args.get("with_")
+    if tables is None:
+        return scope
+    if tables.args.get("recursive"):
+        raise NotNative("WITH RECURSIVE is not built here", fix="")
+    for table in tables.expressions:
+        inside = replace(scope, is_subquery=False)
+        relation = aliased(inside.query(table.this), table.args["alias"])
+        scope = scope.with_table(table.alias, relation)
+    return scope

@@ -1,0 +1,1 @@
+"""Functions that users made with PySpark: what they are, and how tasks call them."""

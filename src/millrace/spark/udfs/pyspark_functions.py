@@ -1,0 +1,117 @@
+"""Users' functions as PySpark describes them: objects of its own, or messages of Spark Connect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.util import PythonEvalType
+
+from millrace.errors import UserError
+from millrace.plan.nodes.user_code.user_function import Shape, UserFunction
+from millrace.spark.spark_analysis import arrow_columns
+from millrace.spark.udfs.pickled_results import PickledResults
+from millrace.spark.udfs.udf_worker import call_functions
+
+SHAPES: Final[dict[int, Shape]] = {
+    PythonEvalType.SQL_BATCHED_UDF: "row",
+    PythonEvalType.SQL_ARROW_BATCHED_UDF: "row",
+    PythonEvalType.SQL_SCALAR_PANDAS_UDF: "batch",
+    PythonEvalType.SQL_SCALAR_ARROW_UDF: "batch",
+    PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF: "stream",
+    PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF: "stream",
+    PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF: "group",
+    PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF: "group",
+    PythonEvalType.SQL_GROUPED_AGG_PANDAS_ITER_UDF: "group",
+    PythonEvalType.SQL_GROUPED_AGG_ARROW_ITER_UDF: "group",
+}
+
+
+class PythonUdfMessage(Protocol):
+    """The message of a function in a plan of Spark Connect."""
+
+    function_name: str
+    deterministic: bool
+
+    @property
+    def python_udf(self) -> Any:  # noqa: ANN401 - protobuf
+        """Its pickled code, its type, and how it is called."""
+
+
+def is_udf(value: object) -> bool:
+    """Whether this is a function that `udf`, `pandas_udf` or `arrow_udf` made."""
+    return all(hasattr(value, name) for name in ("func", "returnType", "evalType"))
+
+
+def function_of_udf(udf: Any, name: str | None = None) -> UserFunction:  # noqa: ANN401 - PySpark's
+    """A function that PySpark's `udf`, `pandas_udf` or `arrow_udf` made."""
+    if not is_udf(udf):
+        raise UserError(
+            f"{type(udf).__name__} is no function of Spark\n"
+            "  to fix: make one with functions.udf(), pandas_udf() or arrow_udf()"
+        )
+    own_name = getattr(udf, "_name", None) or getattr(udf, "__name__", None) or "udf"
+    return user_function(
+        name or own_name,
+        udf.func,
+        udf.returnType,
+        udf.evalType,
+        deterministic=bool(getattr(udf, "deterministic", True)),
+    )
+
+
+def function_of_message(message: PythonUdfMessage) -> UserFunction:
+    """A function as a plan of Spark Connect carries it."""
+    function, result = cloudpickle.loads(message.python_udf.command)
+    return user_function(
+        message.function_name,
+        function,
+        result,
+        message.python_udf.eval_type,
+        deterministic=message.deterministic,
+    )
+
+
+def user_function(
+    name: str,
+    function: Callable[..., Any],
+    result: DataType,
+    eval_type: int,
+    *,
+    deterministic: bool,
+) -> UserFunction:
+    """A function with Spark's type of its results, called as `eval_type` says."""
+    if eval_type not in SHAPES:
+        raise UserError(
+            f"{name} cannot be called in an expression\n  found: eval type {eval_type}\n"
+            "  to fix: use the method that takes such a function, as mapInArrow or applyInPandas"
+        )
+    called: Callable[..., Any] = function
+    if eval_type == PythonEvalType.SQL_BATCHED_UDF:
+        called = PickledResults(function, result)
+    try:
+        command: bytes = cloudpickle.dumps((called, result))  # type: ignore[no-untyped-call]
+    except Exception as error:
+        raise UserError(
+            f"{name} cannot be sent to tasks: {error}\n"
+            "  to fix: open files, connections and locks inside the function, not outside"
+        ) from error
+    return UserFunction(
+        name=name,
+        function=function,
+        command=command,
+        eval_type=eval_type,
+        shape=SHAPES[eval_type],
+        result=result_type(result),
+        result_json=result.json(),
+        deterministic=deterministic,
+        caller=call_functions,
+    )
+
+
+def result_type(result: DataType) -> pa.DataType:
+    """The type of a function's results as they are saved."""
+    return arrow_columns(StructType([StructField("r", result)])).field(0).type

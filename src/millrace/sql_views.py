@@ -1,0 +1,107 @@
+"""The views of a workspace, and the statements over them.
+
+A name in SQL is a view, or files as in parquet.`path`, or a table of Spark's catalog.
+Invariant: building a statement runs nothing; views are names of this process, as Spark's are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_on_spark import on_spark
+from millrace.plan.builders.operators import spark_name
+from millrace.plan.nodes.node import Node
+from millrace.plan.planner.plan_depth import check_plan_size
+from millrace.plan.relation import Relation, relation_of
+from millrace.plan.spark_analyzer import SparkAnalyzer
+from millrace.plan.statements.parameters import Arguments, with_arguments
+from millrace.plan.statements.statement import statement_relation
+from millrace.sql.expressions import as_user_error
+from millrace.sql.parser import read
+from millrace.sql.text_limits import limits_of
+from millrace.sql.typed_sql import ExpressionRefused
+
+_FORMATS: Final = frozenset({"parquet", "csv", "json", "arrow"})
+
+
+class SparkQuestions(Protocol):
+    """Where Spark's analysis comes from; Spark starts with the first question."""
+
+    @property
+    def analyzer(self) -> SparkAnalyzer:
+        """Tells the columns of what Spark will compute."""
+
+
+class SqlViews:
+    """Relations by name, and statements over them.
+
+    `files` reads files of a format, `rows` saves rows of this process.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        spark: SparkQuestions,
+        files: Callable[[str, str], Node],
+        rows: Callable[[pa.Table], Node],
+    ) -> None:
+        self._config, self._spark, self._files, self._rows = config, spark, files, rows
+        self._views: dict[str, Relation] = {}
+
+    def put(self, name: str, relation: Relation) -> None:
+        """Name a relation; an older one of the name is replaced."""
+        self._views[name.lower()] = relation.only_visible()
+
+    def drop(self, name: str) -> bool:
+        """Forget a name; False if there was none."""
+        return self._views.pop(name.lower(), None) is not None
+
+    def relation(self, name: tuple[str, ...]) -> Relation | None:
+        """The view of this name, or files, or a table of Spark's catalog."""
+        if len(name) == 1 and name[0].lower() in self._views:
+            return self._views[name[0].lower()]
+        if len(name) == 2 and name[0].lower() in _FORMATS:  # noqa: PLR2004 - format.`path`
+            return relation_of(self._files(name[1], name[0].lower()))
+        listed = ".".join(spark_name(part) for part in name)
+        try:
+            node = self._on_spark((), f"TABLE {listed}", "a table of Spark's catalog")
+        except UserError as error:
+            raise UserError(
+                f"there is no view or table {'.'.join(name)}\n"
+                f"  found: views {', '.join(sorted(self._views)) or 'none'}; {error}\n"
+                "  to fix: give a dataset this name with ws.view(name, dataset)"
+            ) from None
+        return relation_of(node)
+
+    def statement(self, text: str, arguments: Arguments) -> Relation:
+        """The rows of a statement."""
+        with limits_of(self._config), as_user_error(f"sql({text!r})"):
+            relation = statement_relation(self.context(), with_arguments(read(text), arguments))
+        check_plan_size(relation.node, self._config)
+        return relation
+
+    def table(self, name: str) -> Relation:
+        """The rows of a view or table, by its name as SQL has it."""
+        with as_user_error(f"table({name!r})"):
+            tree = read(name)
+            if not isinstance(tree, exp.Column):
+                raise ExpressionRefused("this is no name", found=name, fix="name a view or a table")
+        relation = self.relation(tuple(part.name for part in tree.parts))
+        assert relation is not None
+        return relation
+
+    def context(self) -> BuildContext:
+        """The surroundings of a statement."""
+        return BuildContext(
+            config=self._config, on_spark=self._on_spark, catalog=self, local_rows=self._rows
+        )
+
+    def _on_spark(self, inputs: Sequence[tuple[str, Node]], query: str, reason: str) -> Node:
+        return on_spark(self._spark.analyzer, inputs, query, reason)

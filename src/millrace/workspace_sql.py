@@ -1,0 +1,83 @@
+"""The calls of a workspace that name datasets and query them in SQL."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from millrace.datasets.dataset import Dataset
+from millrace.datasets.dataset_base import relation_in
+from millrace.errors import UserError
+from millrace.plan.relation import Relation, relation_of
+from millrace.plan.statements.parameters import Arguments
+from millrace.scan.input_files import Paths
+from millrace.spark.workspace_runtime import WorkspaceRuntime
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class WorkspaceSql:
+    """SQL over views. `Workspace` is one."""
+
+    _runtime: WorkspaceRuntime
+
+    def sql(self, text: str, args: Arguments = None) -> Dataset:
+        """The rows of a Spark SQL query over views, files and tables of Spark's catalog.
+
+        Args:
+            text: one query, as `spark.sql` takes it.
+            args: values of parameters: a mapping for `:name`, a list for `?`.
+
+        Example:
+            >>> ws.view("orders", orders)
+            >>> big = ws.sql("SELECT cust_id, sum(amount) AS total FROM orders GROUP BY ALL")
+            >>> big.columns
+            ['cust_id', 'total']
+            >>> ws.sql("SELECT * FROM orders WHERE amount > :least", {"least": 15}).count()
+            2
+        """
+        return self._dataset(self._runtime.views.statement(text, args))
+
+    def view(self, name: str, rows: Dataset | Paths | DataFrame) -> None:
+        """Name a dataset, Parquet files or a DataFrame, for `sql`. It replaces an older view.
+
+        Example:
+            >>> ws.view("customers", "customers/")
+            >>> ws.sql("SELECT count(*) AS n FROM customers").columns
+            ['n']
+        """
+        if not name:
+            raise UserError("a view has a name\n  found: none\n  to fix: give it one")
+        self._runtime.views.put(name, self._relation(rows))
+
+    def table(self, name: str) -> Dataset:
+        """The dataset of a view, or of a table of Spark's catalog.
+
+        Example:
+            >>> ws.view("orders", orders)
+            >>> ws.table("orders").columns
+            ['cust_id', 'amount']
+        """
+        return self._dataset(self._runtime.views.table(name))
+
+    def drop_view(self, name: str) -> bool:
+        """Forget a view; False if there is none of this name.
+
+        Example:
+            >>> ws.drop_view("nothing")
+            False
+        """
+        return self._runtime.views.drop(name)
+
+    def _relation(self, rows: Dataset | Paths | DataFrame) -> Relation:
+        if isinstance(rows, Dataset):
+            return relation_in(rows)
+        if isinstance(rows, str | os.PathLike | list | tuple):
+            return relation_in(self._runtime.read_files(rows, "parquet"))
+        from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - reading needs no Spark
+
+        return relation_of(frame_scan(rows, None, self._runtime.config))
+
+    def _dataset(self, relation: Relation) -> Dataset:
+        return Dataset(relation, self._runtime.dataset_runner())

@@ -1,0 +1,124 @@
+"""Nested values and lambdas have Spark's values, types and names, and fail as Spark does."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.spark.differential import quick
+from tests.spark.nested_kit import CASES, NESTED, WHERE
+
+from millrace.errors import UserError
+from millrace.sql.expressions import parse, parse_named
+from millrace.sql.types import to_arrow
+
+pytestmark = pytest.mark.spark
+SECTIONS = (
+    *("access", "constructors", "arrays", "maps", "lambdas", "casts", "comparisons", "json"),
+)
+UTC = pa.timestamp("us", "UTC")
+
+
+def listed(*sections: str) -> list[str]:
+    """The cases of some sections of the file."""
+    parts = re.split(r"^\[(\w+)\]\n", CASES.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    blocks = dict(zip(parts[1::2], parts[2::2], strict=True))
+    lines = [line for section in sections for line in blocks[section].splitlines()]
+    return [case.strip() for line in lines for case in line.split(" | ")]
+
+
+def full(case: str) -> str:
+    """`x where small` is `x` on the rows where it does not fail."""
+    text, _, where = case.partition(" where ")
+    return f"if({WHERE[where]}, {text}, null)" if where else text
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataFrame]:
+    path = Path(tmp_path_factory.mktemp("nested")) / "table.parquet"
+    pq.write_table(NESTED, path)
+    with quick(spark):
+        yield spark.read.parquet(str(path)).orderBy("id")
+
+
+@pytest.fixture(scope="module")
+def duck() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.register("t", NESTED)
+    return connection
+
+
+def same(mine: object, spark: object) -> bool:
+    if isinstance(mine, float) and isinstance(spark, float):
+        signs = math.copysign(1, mine) == math.copysign(1, spark)
+        return (math.isnan(mine) and math.isnan(spark)) or (mine == spark and signs)
+    if isinstance(mine, list | tuple) and isinstance(spark, list | tuple):
+        return len(mine) == len(spark) and all(map(same, mine, spark))
+    if isinstance(mine, dict) and isinstance(spark, dict):
+        return list(mine) == list(spark) and all(same(mine[key], spark[key]) for key in mine)
+    return mine == spark and type(mine) is type(spark)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_expression_has_sparks_value_and_type(
+    frame: DataFrame, duck: duckdb.DuckDBPyConnection, section: str
+) -> None:
+    cases = listed(section)
+    theirs = frame.selectExpr(*[f"{full(c)} AS c{n}" for n, c in enumerate(cases)]).toArrow()
+    wrong = []
+    for number, case in enumerate(cases):
+        parsed = parse(full(case), NESTED.schema, call=case)
+        column = duck.sql(f"SELECT {parsed.sql} AS c FROM t ORDER BY id").to_arrow_table()["c"]
+        ours, spark = column.cast(to_arrow(parsed.type)), theirs.column(number)
+        if ours.type != spark.type:
+            wrong.append(f"{case}: type {ours.type}, Spark's {spark.type}")
+        pairs = zip(ours.to_pylist(), spark.to_pylist(), strict=True)
+        wrong += [f"{case}: {mine}, Spark's {his}" for mine, his in pairs if not same(mine, his)]
+    assert wrong == []
+    assert len(cases) > 10
+
+
+def test_an_expression_without_a_name_gets_the_name_spark_gives_it(frame: DataFrame) -> None:
+    texts = []
+    for case in listed(*SECTIONS):
+        text = case.partition(" where ")[0]
+        try:
+            texts.append((text, parse_named(text, NESTED.schema, call=text)[0][0]))
+        except UserError:
+            continue  # its name is not certain, so it has to be given one
+    names = frame.selectExpr(*[text for text, _ in texts]).columns
+    pairs = zip(texts, names, strict=True)
+    assert [(text, mine, his) for (text, mine), his in pairs if mine != his] == []
+    assert len(texts) > 400
+
+
+def fails(connection: duckdb.DuckDBPyConnection, case: str) -> bool:
+    parsed = parse(case, NESTED.schema, call=case)
+    assert parsed.raises, case
+    try:
+        connection.execute(f"SELECT {parsed.sql} FROM t").fetchall()
+    except duckdb.Error:
+        return True
+    return False
+
+
+def fails_in_spark(frame: DataFrame, case: str) -> bool:
+    try:
+        frame.selectExpr(case).collect()
+    except Exception as error:  # noqa: BLE001 - Spark's errors share no base
+        return bool(re.search(r"\[[A-Z_.]+\]|Illegal sequence|same length", str(error)))
+    return False
+
+
+def test_what_fails_in_spark_fails_here(frame: DataFrame, duck: duckdb.DuckDBPyConnection) -> None:
+    cases = listed("errors")
+    assert [case for case in cases if not fails(duck, case)] == []
+    assert [case for case in cases if not fails_in_spark(frame, case)] == []

@@ -1,0 +1,111 @@
+"""SQL over views gives Spark's rows, names and types."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import millrace as mr
+from millrace.errors import MillraceError, UserError
+
+pytestmark = pytest.mark.spark
+
+ORDERS = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4, 5, 6], pa.int64()),
+        "k": pa.array([1, 1, 2, None, 3, 7], pa.int32()),
+        "price": pa.array(
+            [
+                Decimal("1.50"),
+                Decimal("2.25"),
+                None,
+                Decimal("9.99"),
+                Decimal("0.01"),
+                Decimal("5.00"),
+            ]
+        ),
+        "day": pa.array([dt.date(2020, 1, n) for n in (1, 2, 2, 3, 4, 4)]),
+        "note": ["a", "B", None, "b", "a", ""],
+    }
+)
+PEOPLE = pa.table(
+    {
+        "k": pa.array([1, 2, 3, 4], pa.int64()),
+        "name": ["ann", "bob", None, "dan"],
+        "x": [1.0, -0.0, None, 2.5],
+    }
+)
+EMPTY = pa.table({"k": pa.array([], pa.int64()), "name": pa.array([], pa.string())})
+
+TEXTS = (Path(__file__).parent / "sql_queries.txt").read_text(encoding="utf-8")
+
+
+def queries(section: str) -> list[str]:
+    """The queries of a section of the file."""
+    lines = TEXTS.split(f"## {section}\n")[1].split("\n## ")[0].splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+@pytest.fixture(scope="module")
+def ws(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[mr.Workspace]:
+    with mr.open(tmp_path_factory.mktemp("sql") / "mill", spark) as workspace:
+        for name, table in (("orders", ORDERS), ("people", PEOPLE), ("empty", EMPTY)):
+            workspace.view(name, workspace.from_arrow(table))
+            spark.createDataFrame(table).createOrReplaceTempView(name)
+        yield workspace
+
+
+def compare(spark: SparkSession, ws: mr.Workspace, text: str, *, ordered: bool) -> mr.Dataset:
+    """Rows, names and types are Spark's."""
+    theirs, ours = spark.sql(text).toArrow(), ws.sql(text)
+    rows = ours.to_arrow()
+    assert rows.column_names == theirs.column_names, text
+    assert [field.type for field in rows.schema] == [field.type for field in theirs.schema], text
+    listed = [
+        [repr(row) for row in zip(*(c.to_pylist() for c in table.columns), strict=True)]
+        for table in (rows, theirs)
+    ]
+    if not ordered:
+        listed = [sorted(side) for side in listed]
+    assert listed[0] == listed[1], text
+    return ours
+
+
+@pytest.mark.parametrize("text", queries("rows"))
+def test_a_query_has_the_rows_names_and_types_of_spark(
+    spark: SparkSession, ws: mr.Workspace, text: str
+) -> None:
+    assert "on Spark" not in str(compare(spark, ws, text, ordered=False).explain())
+
+
+@pytest.mark.parametrize("text", queries("ordered"))
+def test_an_ordered_query_has_the_rows_of_spark_in_order(
+    spark: SparkSession, ws: mr.Workspace, text: str
+) -> None:
+    assert "on Spark" not in str(compare(spark, ws, text, ordered=True).explain())
+
+
+@pytest.mark.parametrize("text", queries("spark"))
+def test_what_only_spark_computes_runs_there(
+    spark: SparkSession, ws: mr.Workspace, text: str
+) -> None:
+    assert "on Spark" in str(compare(spark, ws, text, ordered=False).explain())
+
+
+def test_a_scalar_subquery_of_two_rows_fails_as_in_spark(ws: mr.Workspace) -> None:
+    with pytest.raises(MillraceError, match="SCALAR_SUBQUERY_TOO_MANY_ROWS"):
+        ws.sql("SELECT (SELECT k FROM people) AS k").to_arrow()
+
+
+def test_tables_of_sparks_catalog_are_found(spark: SparkSession, ws: mr.Workspace) -> None:
+    spark.range(3).createOrReplaceTempView("three")
+    assert ws.sql("SELECT sum(id) AS s FROM three").to_arrow().to_pylist() == [{"s": 3}]
+    assert ws.table("three").count() == 3
+    with pytest.raises(UserError, match="no view or table nowhere"):
+        ws.sql("SELECT * FROM nowhere")
