@@ -8,22 +8,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
+from tests.spark.dataset_kit import CONFIGS, write
 from tests.spark.differential import quick
 from tests.spark.nested_kit import CASES, NESTED, WHERE
+from tests.spark.random_nested import random_expressions
 
+import millrace as mr
 from millrace.errors import UserError
 from millrace.sql.expressions import parse, parse_named
-from millrace.sql.types import to_arrow
+from millrace.sql.types import from_arrow, to_arrow
 
 pytestmark = pytest.mark.spark
 SECTIONS = (
     *("access", "constructors", "arrays", "maps", "lambdas", "casts", "comparisons", "json"),
 )
-UTC = pa.timestamp("us", "UTC")
 
 
 def listed(*sections: str) -> list[str]:
@@ -72,18 +74,30 @@ def test_every_expression_has_sparks_value_and_type(
     frame: DataFrame, duck: duckdb.DuckDBPyConnection, section: str
 ) -> None:
     cases = listed(section)
+    assert differences(frame, duck, cases) == []
+    assert len(cases) > 10
+
+
+@pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_random_expressions_have_sparks_value_and_type(
+    frame: DataFrame, duck: duckdb.DuckDBPyConnection, depth: int
+) -> None:
+    cases = random_expressions(depth, 60 * 4 ** (depth - 2), depth=depth)
+    assert differences(frame, duck, cases) == []
+
+
+def differences(frame: DataFrame, duck: duckdb.DuckDBPyConnection, cases: list[str]) -> list[str]:
     theirs = frame.selectExpr(*[f"{full(c)} AS c{n}" for n, c in enumerate(cases)]).toArrow()
     wrong = []
     for number, case in enumerate(cases):
         parsed = parse(full(case), NESTED.schema, call=case)
         column = duck.sql(f"SELECT {parsed.sql} AS c FROM t ORDER BY id").to_arrow_table()["c"]
-        ours, spark = column.cast(to_arrow(parsed.type)), theirs.column(number)
+        ours, spark = column.cast(to_arrow(parsed.type, exact=True)), theirs.column(number)
         if ours.type != spark.type:
             wrong.append(f"{case}: type {ours.type}, Spark's {spark.type}")
         pairs = zip(ours.to_pylist(), spark.to_pylist(), strict=True)
         wrong += [f"{case}: {mine}, Spark's {his}" for mine, his in pairs if not same(mine, his)]
-    assert wrong == []
-    assert len(cases) > 10
+    return wrong
 
 
 def test_an_expression_without_a_name_gets_the_name_spark_gives_it(frame: DataFrame) -> None:
@@ -122,3 +136,43 @@ def test_what_fails_in_spark_fails_here(frame: DataFrame, duck: duckdb.DuckDBPyC
     cases = listed("errors")
     assert [case for case in cases if not fails(duck, case)] == []
     assert [case for case in cases if not fails_in_spark(frame, case)] == []
+
+
+@pytest.mark.parametrize("config", ["one task", "cut up"])
+def test_nested_values_pass_through_filters_joins_and_groups(
+    spark: SparkSession, frame: DataFrame, tmp_path: Path, config: str
+) -> None:
+    path = write(tmp_path / "nested", NESTED)
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
+    rows = (
+        ws.read_parquet(path)
+        .filter("exists(ai, x -> x > 0) OR st.c.d > 0 OR m['b'] IS NULL")
+        .select(
+            "id", "id % 3 AS k", "transform(ai, x -> x + 0L) AS t", "st", "m", "array(1, 2) AS n"
+        )
+    )
+    other = ws.read_parquet(path).select("id AS a", "aa", "named_struct('a', i, 'w', aw) AS made")
+    joined = rows.join(other, left_on="id", right_on="a").filter("made.a > 0 OR size(aa) > 0")
+    grouped = joined.group_by("k").agg(
+        listed="sort_array(collect_list(struct(id, t, st, made, n)))", least="min(st.a)"
+    )
+
+    with quick(spark):
+        mine = frame.where("exists(ai, x -> x > 0) OR st.c.d > 0 OR m['b'] IS NULL").selectExpr(
+            "id", "id % 3 AS k", "transform(ai, x -> x + 0L) AS t", "st", "m", "array(1, 2) AS n"
+        )
+        his = frame.selectExpr("id AS a", "aa", "named_struct('a', i, 'w', aw) AS made")
+        both = mine.join(his, mine.id == his.a).where("made.a > 0 OR size(aa) > 0")
+        listed = "sort_array(collect_list(struct(id, t, st, made, n))) AS listed"
+        expected = both.groupBy("k").agg(expr(listed), expr("min(st.a) AS least"))
+        assert_alike(joined.select("id", "made", "m", "n"), both.select("id", "made", "m", "n"))
+        assert_alike(grouped, expected)
+
+
+def assert_alike(ours: mr.Dataset, theirs: DataFrame) -> None:
+    mine, his = ours.to_arrow(), theirs.toArrow()
+    rows = [sorted(table.to_pylist(), key=repr) for table in (mine, his)]
+    assert len(rows[0]) == len(rows[1]) > 1
+    assert [pair for pair in zip(*rows, strict=True) if not same(*pair)] == []
+    kinds = [to_arrow(from_arrow(kind)) for kind in his.schema.types]
+    assert mine.schema.types == kinds

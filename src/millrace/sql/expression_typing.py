@@ -14,7 +14,7 @@ from millrace.sql.functions import conditions, dates, literals, number_functions
 from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call, call_tree
-from millrace.sql.functions.nested import access_nodes, nested_functions
+from millrace.sql.functions.nested import access_nodes, nested_functions, struct_functions
 from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, operands
@@ -352,6 +352,7 @@ _NODES: Final[dict[type[exp.Expression], Callable[[ExpressionTyper, exp.Expressi
     exp.Column: access_nodes.column,
     exp.Identifier: lambda typer, node: typer.find(node.name),
     exp.Bracket: access_nodes.item,
+    exp.Tuple: struct_functions.row,
     exp.Dot: access_nodes.field,
     exp.Paren: lambda typer, node: typer.typed(node.this),
     exp.Literal: _literal,

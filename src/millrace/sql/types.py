@@ -239,7 +239,7 @@ def _nested_from_arrow(kind: pa.DataType) -> SqlType | None:
         fields = [kind.value_field.with_name("element")]
     elif pt.is_map(kind):
         key, value = kind.key_field, kind.item_field
-        fields = [key.with_name("key").with_nullable(nullable=False), value.with_name("value")]
+        fields = [key.with_name("key"), value.with_name("value")]
     elif pt.is_struct(kind):
         fields = list(kind)
         names = {field.name.lower() for field in fields}
@@ -247,13 +247,17 @@ def _nested_from_arrow(kind: pa.DataType) -> SqlType | None:
             return None
     else:
         return None
-    parts = tuple(TypePart(field.name, from_arrow(field.type), field.nullable) for field in fields)
+    is_map = pt.is_map(kind)
+    parts = tuple(
+        TypePart(field.name, from_arrow(field.type), nullable=not (is_map and field is fields[0]))
+        for field in fields
+    )
     if any(
         part.type.arrow is not None or in_other_form(field.type)
         for part, field in zip(parts, fields, strict=True)
     ):
         return None
-    name = "struct" if pt.is_struct(kind) else "map" if pt.is_map(kind) else "array"
+    name = "struct" if pt.is_struct(kind) else "map" if is_map else "array"
     return SqlType(name, parts=parts)
 
 
@@ -262,15 +266,24 @@ def in_other_form(kind: pa.DataType) -> bool:
     return bool(pt.is_date64(kind) or (pt.is_timestamp(kind) and kind.unit != "us"))
 
 
-def to_arrow(kind: SqlType) -> pa.DataType:
-    """The Arrow type of a Spark type."""
+def to_arrow(kind: SqlType, *, exact: bool = False) -> pa.DataType:
+    """The Arrow type of a Spark type.
+
+    Its parts are nullable, as all rows at rest are. `exact` gives the nullability that Spark hands
+    out for the expression.
+    """
     if kind.is_decimal:
         return pa.decimal128(kind.precision, kind.scale)
     if kind.is_nested:
-        fields = [pa.field(part.name, to_arrow(part.type), part.nullable) for part in kind.parts]
+        fields = [
+            pa.field(part.name, to_arrow(part.type, exact=exact), part.nullable or not exact)
+            for part in kind.parts
+        ]
         if kind.is_struct:
             return pa.struct(fields)
-        return pa.map_(*fields) if kind.is_map else pa.list_(*fields)
+        if kind.is_map:
+            return pa.map_(fields[0].with_nullable(nullable=False), fields[1])
+        return pa.list_(*fields)
     return kind.arrow if kind.arrow is not None else _ARROW[kind]
 
 

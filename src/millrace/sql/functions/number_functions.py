@@ -160,7 +160,9 @@ def _extreme(name: str, args: list[TypedSql]) -> TypedSql:
     if not parts[0].type.is_plain:
         raise not_here(name, *args)
     sql = f"{name}({', '.join(part.sql for part in parts)})"
-    return combined(sql, parts[0].type, parts, label=call_label(name, args))
+    certain = any(part.never_null for part in parts)
+    label = call_label(name, args)
+    return combined(sql, parts[0].type, parts, label=label, never_null=certain)
 
 
 @function("coalesce(a, b, ...)", group=NULLS, most=ANY_NUMBER)

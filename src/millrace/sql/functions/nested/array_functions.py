@@ -44,7 +44,7 @@ def _size(name: str, args: list[TypedSql]) -> TypedSql:
 
 def beside_element(name: str, array: TypedSql, value: TypedSql) -> tuple[TypedSql, TypedSql]:
     """The array and a value in the common type of both."""
-    if not array.type.is_array or value.type == VOID:
+    if not array.type.is_array:
         raise not_here(name, array, value)
     kind = common(array.type.element, value.type)
     if kind is None or kind.arrow is not None or kind == VOID:
@@ -55,7 +55,7 @@ def beside_element(name: str, array: TypedSql, value: TypedSql) -> tuple[TypedSq
 def compared_element(name: str, array: TypedSql, value: TypedSql) -> tuple[TypedSql, TypedSql]:
     """As `beside_element`, for values that are compared."""
     x, v = beside_element(name, array, value)
-    if not nested_sql.is_ordered(v.type):
+    if not nested_sql.is_ordered(v.type) or value.type == VOID:
         raise not_here(name, array, value)
     return x, v
 

@@ -168,14 +168,12 @@ def _exists(typer: Typer, name: str, nodes: list[exp.Expression]) -> TypedSql:
     x = _array(typer, name, nodes[0])
     body, names = _over_elements(typer, name, x, nodes[1], index=False)
     test = _condition(name, body)
-    if test.term.raises:
-        raise NotNative(
-            f"{name} with a condition that can fail is left to Spark, which stops at the first",
-            found=nodes[1].sql(dialect="spark"),
-            fix="write a condition that cannot fail",
-        )
     decisive = "true" if name == "exists" else "false"
     other = "false" if name == "exists" else "true"
+    if test.term.raises:
+        sql = _until(x, names, test.term.sql, decisive, other)
+        term = _result(sql, BOOLEAN, name, [x], [test])
+        return combined(term.sql, BOOLEAN, [term], label=term.label)
     answers = f"list_transform({x.sql}, lambda {names}: {test.term.sql})"
     known = nested_sql.fresh_name(answers)
     sql = (
@@ -185,6 +183,33 @@ def _exists(typer: Typer, name: str, nodes: list[exp.Expression]) -> TypedSql:
     )
     term = _result(sql, BOOLEAN, name, [x], [test])
     return combined(term.sql, BOOLEAN, [term], label=term.label)
+
+
+def _until(x: TypedSql, item: str, test: str, decisive: str, other: str) -> str:
+    """Evaluate a condition that can fail up to the element that decides, as Spark does.
+
+    The state is 0 at first, 1 after a null and 2 when it is decided.
+    """
+    so_far, following = f"{item}_state", f"{item}_next"
+    element = to_duckdb(x.type.element)
+    wrapped = nested_sql.each_of(
+        x.sql, lambda value: nested_sql.struct_literal([("state", "0"), ("item", value)])
+    )
+    first = nested_sql.struct_literal([("state", "0"), ("item", f"CAST(NULL AS {element})")])
+    # The condition is over the name `item`, so the element gets this name.
+    answer = (
+        f"list_extract(list_transform([{field(following, 'item')}], lambda {item}: "
+        f"CASE {test} WHEN {decisive} THEN 2 WHEN {other} THEN 0 ELSE 1 END), 1)"
+    )
+    state = field(so_far, "state")
+    step = nested_sql.struct_literal(
+        [
+            ("state", f"CASE WHEN {state} = 2 THEN 2 ELSE greatest({state}, {answer}) END"),
+            ("item", f"CAST(NULL AS {element})"),
+        ]
+    )
+    reduced = f"list_reduce({wrapped}, lambda {so_far}, {following}: {step}, {first})"
+    return f"CASE {field(reduced, 'state')} WHEN 2 THEN {decisive} WHEN 0 THEN {other} END"
 
 
 @tree_function(

@@ -20,10 +20,10 @@ _SCALE_MAX: Final = 6
 """Java writes decimals of more digits behind the point as 1E-7."""
 
 
-@function("to_json(value)", group=STRUCTS)
+@function("to_json(value)", group=STRUCTS, most=2)
 def _to_json(name: str, args: list[TypedSql]) -> TypedSql:
     x = args[0]
-    if not x.type.is_nested:
+    if not x.type.is_nested or len(args) > 1:
         raise not_here(name, x)
     return combined(_json(x.sql, x.type), STRING, [x], label=call_label(name, args))
 

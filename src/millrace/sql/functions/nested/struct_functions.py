@@ -32,6 +32,16 @@ def _struct(typer: Typer, name: str, nodes: list[exp.Expression]) -> TypedSql:
     return struct_from(names, values, f"{name}({', '.join(known)})" if certain else None)
 
 
+def row(typer: Typer, node: exp.Expression) -> TypedSql:
+    """`(a, b)` is a struct."""
+    nodes = list(node.expressions)
+    values = typer.typed_all(nodes)
+    names = [_field_name(part, number) for number, part in enumerate(nodes, 1)]
+    pairs = [f"{name}, {value.label}" for name, value in zip(names, values, strict=True)]
+    certain = all(value.label is not None for value in values)
+    return struct_from(names, values, f"named_struct({', '.join(pairs)})" if certain else None)
+
+
 def _field_name(node: exp.Expression, number: int) -> str:
     """The name that Spark gives a field: that of a column, a field or a lambda's variable."""
     if isinstance(node, exp.Alias):
