@@ -10,16 +10,16 @@ from sqlglot import exp
 from millrace.errors import UserError
 from millrace.plan.builders.build_join import Names
 from millrace.plan.builders.sort_orders import with_order
-from millrace.plan.builders.window_frames import read_frame
-from millrace.plan.builders.window_functions import (
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.project import select_only
+from millrace.plan.nodes.window import Window, WindowCall, WindowColumn
+from millrace.plan.windows.window_frames import read_frame
+from millrace.plan.windows.window_functions import (
     WINDOW_FUNCTIONS,
     InsideWindow,
     function_name,
     window_function,
 )
-from millrace.plan.nodes.node import Node
-from millrace.plan.nodes.project import select_only
-from millrace.plan.nodes.window import Window, WindowCall, WindowColumn
 from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.expressions import as_user_error, expression_of, scope_of
 from millrace.sql.name_checks import check_keys, name_list

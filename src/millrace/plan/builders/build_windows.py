@@ -19,13 +19,13 @@ from millrace.keys import HashPartitioner
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.name_resolution import plan_column
 from millrace.plan.builders.operators import native_or_spark, select_list
-from millrace.plan.builders.window_frames import frame_of
-from millrace.plan.builders.window_functions import InsideWindow, window_function
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project, pass_columns, select_only
 from millrace.plan.nodes.sort import SortKey
 from millrace.plan.nodes.window import Frame, Window, WindowCall, WindowColumn
 from millrace.plan.relation import free_columns
+from millrace.plan.windows.window_frames import frame_of
+from millrace.plan.windows.window_functions import InsideWindow, window_function
 from millrace.sql.aggregates.aggregate_input import is_plain
 from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.expressions import Expression, expression_of, scope_of
