@@ -15,6 +15,7 @@ from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call, call_tree
 from millrace.sql.functions.nested import access_nodes, nested_functions, struct_functions
+from millrace.sql.functions.times import making_functions
 from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, operands
@@ -31,6 +32,7 @@ from millrace.sql.types import BOOLEAN, DATE, VOID, SqlType
 
 assert number_functions.NUMBERS  # imported for the table they fill
 assert nested_functions.MODULES
+assert making_functions.UNIX_UNITS
 
 _ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
     exp.Add: "+",
@@ -55,7 +57,6 @@ _REFUSED: Final = {
     exp.Exists: ("a subquery has no place here", "use a join"),
     exp.Select: ("a subquery has no place here", "use a join"),
     exp.Star: ("* has no place here", "name the columns"),
-    exp.Interval: ("an interval stands only beside + or -", "write d + INTERVAL 1 DAY"),
     exp.Alias: ("a name has no place inside an expression", "leave out AS"),
     exp.Distinct: ("DISTINCT has no place here", "use count(DISTINCT x) in an aggregate"),
 }
@@ -92,7 +93,8 @@ class ExpressionTyper:
             what, fix = _REFUSED.get(
                 kind, ("this is not supported", "see docs/functions.md, or use map_batches")
             )
-            raise ExpressionRefused(what, found=node.sql(dialect="spark"), fix=fix)
+            refusal = ExpressionRefused if kind in _REFUSED else NotNative
+            raise refusal(what, found=node.sql(dialect="spark"), fix=fix)
         return method(self, node)
 
     def typed_all(self, nodes: Sequence[exp.Expression]) -> list[TypedSql]:
@@ -151,7 +153,7 @@ def _calculated(typer: ExpressionTyper, symbol: str, node: exp.Expression) -> Ty
             name = "date_add" if symbol == "+" else "date_sub"
             return dates.moved(name, [left, right], symbol)
         if left.type == DATE and right.type == DATE:
-            raise ExpressionRefused(
+            raise NotNative(
                 "dates cannot be subtracted to an interval",
                 found=node.sql(dialect="spark"),
                 fix="use datediff(end, start)",
@@ -311,12 +313,7 @@ def _with_clause(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
 
 
 def _extract(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    unit = node.name.lower()
-    if unit not in dates.EXTRACTED:
-        raise ExpressionRefused(
-            f"EXTRACT does not take {unit}", fix=f"use {', '.join(dates.EXTRACTED)}"
-        )
-    return _unlabelled(call(unit, [typer.typed(node.expression)]))
+    return dates.extracted(node.name, typer.typed(node.expression))
 
 
 def _substring(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
@@ -340,7 +337,7 @@ def _case_label(branches: list[tuple[TypedSql, TypedSql]], other: TypedSql | Non
 def _span(node: exp.Interval) -> dates.Span:
     unit = node.args.get("unit")
     if not isinstance(unit, exp.Var) or not isinstance(node.this, exp.Literal):
-        raise ExpressionRefused(
+        raise NotNative(
             "an interval is a whole number of one unit here",
             found=node.sql(dialect="spark"),
             fix="write, for example, INTERVAL 1 DAY",

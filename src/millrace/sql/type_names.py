@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from millrace.sql.typed_sql import ExpressionRefused, NotNative
+from millrace.sql.typed_sql import NotNative
 from millrace.sql.types import (
     BINARY,
     BOOLEAN,
@@ -54,7 +54,7 @@ def type_of(node: exp.DataType) -> SqlType:
         given = [int(digits.name) for digits in node.expressions]
         precision, scale = [*given, *(10, 0)[len(given) :]]
         if not 0 <= scale <= precision <= 38:  # noqa: PLR2004
-            raise ExpressionRefused(
+            raise NotNative(
                 "a decimal has up to 38 digits",
                 found=node.sql(dialect="spark"),
                 fix="write decimal(38, s) at most, with s from 0 to its digits",
@@ -63,7 +63,7 @@ def type_of(node: exp.DataType) -> SqlType:
     if node.this in _NESTED:
         return _nested_type(node)
     if node.this not in _TYPES or node.expressions:
-        raise ExpressionRefused(
+        raise NotNative(
             "a cast takes plain types only",
             found=node.sql(dialect="spark"),
             fix=f"use one of {', '.join(CAST_NAMES)} or decimal(p, s)",

@@ -132,7 +132,7 @@ def call_label(name: str, parts: Iterable[TypedSql], *extra: str) -> str | None:
 def require(part: TypedSql, kinds: bool, expected: str, where: str) -> None:  # noqa: FBT001
     """Refuse an argument of a wrong type; NULL fits everywhere."""
     if not kinds and part.type != VOID:
-        raise ExpressionRefused(
+        raise NotNative(
             f"{where} needs {expected}",
             found=f"{part.label or part.sql} of type {part.type}",
             fix="cast it, or choose another column",

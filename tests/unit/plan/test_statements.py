@@ -84,9 +84,9 @@ SUBQUERIES = {
     ],
     "SELECT v, k IN (SELECT k FROM nulls) AS i FROM t ORDER BY v": [
         (10, True),
-        (20, None),
-        (30, None),
-        (40, None),
+        (20, False),
+        (30, False),
+        (40, False),
     ],
     "SELECT k FROM u GROUP BY k HAVING count(*) = (SELECT max(k) - 1 FROM t) ORDER BY k": [(1,)],
     "SELECT v FROM t WHERE k = (SELECT k FROM u WHERE w = 'c')": [(20,)],

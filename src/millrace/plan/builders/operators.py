@@ -64,15 +64,18 @@ def keep(context: BuildContext, node: Node, condition: exp.Expression) -> Node:
 
 
 def conditions(tree: exp.Expression, schema: pa.Schema) -> list[Expression]:
-    """The parts of a condition that are joined by AND; one part if one of them can fail."""
+    """The parts of a condition that AND joins; those that can fail are one part, the last."""
     whole = expression(tree, schema)
     if whole.type not in (BOOLEAN, VOID):
         what = f"a condition of type {whole.type}"
         raise NotNative(what, found=whole.text, fix="compare it with something, as in a > 0")
     trees = operands(tree, exp.And, through_brackets=True)
-    if whole.raises or not 1 < len(trees) <= _PARTS_MAX:
+    if not 1 < len(trees) <= _PARTS_MAX:
         return [whole]
-    return [expression(part, schema) for part in trees]
+    parts = [(part, expression(part, schema)) for part in trees]
+    failing = [part for part, term in parts if term.raises]
+    last = [expression(all_of(failing), schema)] if failing else []
+    return [*(term for _, term in parts if not term.raises), *last]
 
 
 def all_of(parts: Sequence[exp.Expression]) -> exp.Expression:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sqlglot import exp
 
-from millrace.plan.builders.build_aggregate import has_aggregate
+from millrace.plan.builders.build_aggregate import has_aggregate, is_aggregate
 from millrace.plan.builders.build_select import expand_stars, select
 from millrace.plan.builders.build_sort import sort
 from millrace.plan.builders.name_resolution import find, is_resolved, plan_column
@@ -133,31 +133,70 @@ def _with_lateral_aliases(rows: Relation, items: Sequence[exp.Expression]) -> li
     """Items in which names of earlier items stand for their expressions."""
     out: list[exp.Expression] = []
     for item in items:
-        out.append(_with_aliases(rows, item, out))
+        aliases = _aliases(out)
+        lateral = [
+            column
+            for column in item.find_all(exp.Column)
+            if _single_name(column) in aliases and find(column, rows.attributes) is None
+        ]
+        if not lateral:
+            out.append(item)
+            continue
+        changed = _transformed(item, lambda node: _alias_of(node, aliases, rows))  # noqa: B023 - called now
+        if not isinstance(item, exp.Alias):
+            marked = _transformed(
+                item,
+                lambda node: (
+                    exp.Anonymous(this="lateralAliasReference", expressions=[node.copy()])
+                    if node in lateral  # noqa: B023 - called now
+                    else node
+                ),
+            )
+            changed = named(changed, spark_label(marked))
+        out.append(changed)
     return out
 
 
 def _with_aliases(
     rows: Relation, tree: exp.Expression, items: Sequence[exp.Expression]
 ) -> exp.Expression:
-    """The tree with the expressions of aliases for names that no table has."""
-    aliases = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
+    """A condition with the expressions of aliases for their names; aggregates name rows first."""
+    aliases = _aliases(items)
 
-    def named_item(node: exp.Expression) -> exp.Expression:
-        if (
-            isinstance(node, exp.Column)
-            and not is_resolved(node)
-            and not isinstance(node.this, exp.Star)
-            and node.parts[0].name.lower() in aliases
-            and len(node.parts) == 1
-            and find(node, rows.attributes) is None
-        ):
+    def changed(node: exp.Expression) -> exp.Expression:
+        if is_aggregate(node):
+            return _transformed(node, lambda inner: _alias_of(inner, aliases, rows), root=False)
+        if isinstance(node, exp.Column) and _single_name(node) in aliases:
             return _in_brackets(aliases[node.name.lower()])
         return node
 
-    if not aliases:
-        return tree
-    return _transformed(tree, named_item)
+    return _transformed(tree, changed) if aliases else tree
+
+
+def _aliases(items: Sequence[exp.Expression]) -> dict[str, exp.Expression]:
+    return {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
+
+
+def _single_name(node: exp.Column) -> str | None:
+    """The name of a column that is named without its table, in lower case."""
+    if is_resolved(node) or isinstance(node.this, exp.Star) or len(node.parts) > 1:
+        return None
+    return str(node.name).lower()
+
+
+def _alias_of(
+    node: exp.Expression, aliases: Mapping[str, exp.Expression], rows: Relation
+) -> exp.Expression:
+    """The expression of an alias, for a name that no table has; else the node itself."""
+    if not isinstance(node, exp.Column) or _is_of_rows(node, rows):
+        return node
+    tree = aliases.get(_single_name(node) or "")
+    return node if tree is None else _in_brackets(tree)
+
+
+def _is_of_rows(node: exp.Column, rows: Relation) -> bool:
+    """Whether a name is one of the rows' own."""
+    return is_resolved(node) or find(node, rows.attributes) is not None
 
 
 def _over_items(order: exp.Ordered, items: Sequence[exp.Expression]) -> exp.Expression:
@@ -179,11 +218,11 @@ def _over_items(order: exp.Ordered, items: Sequence[exp.Expression]) -> exp.Expr
     return _transformed(order.this, named_item)
 
 
-def _transformed(tree: exp.Expression, change: _Change) -> exp.Expression:
-    """The tree with changed columns, those of subqueries left alone."""
+def _transformed(tree: exp.Expression, change: _Change, *, root: bool = True) -> exp.Expression:
+    """The tree with changed parts, subqueries left alone; without `root` it stays itself."""
     if isinstance(tree, exp.Query):
         return tree
-    changed = change(tree)
+    changed = change(tree) if root else tree
     if changed is not tree:
         return changed
     out = tree.copy()

@@ -34,7 +34,7 @@ def set_operation(scope: QueryScope, tree: exp.SetOperation) -> Relation:
     left, right = scope.query(tree.this), scope.query(tree.expression)
     matching = isinstance(tree, exp.Intersect)
     every = not tree.args.get("distinct")
-    return _compared(scope.context, left, right, matching=matching, every=every)
+    return row_differences(scope.context, left, right, matching=matching, every=every)
 
 
 def distinct(context: BuildContext, relation: Relation) -> Relation:
@@ -103,7 +103,7 @@ def _as(
     return project(context, side.node, columns)
 
 
-def _compared(
+def row_differences(
     context: BuildContext, left: Relation, right: Relation, *, matching: bool, every: bool
 ) -> Relation:
     """Rows of the left side that are, or are not, on the right side.

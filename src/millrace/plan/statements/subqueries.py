@@ -37,8 +37,8 @@ def filtered(
     if plain:
         relation = where(scope.context, relation, all_of(plain))
     for part in conditions:
-        if part.find(exp.Query):
-            relation = _filtered(scope, relation, part)
+        for inside in conjuncts(with_not_inside(part)) if part.find(exp.Query) else ():
+            relation = _filtered(scope, relation, inside)
     return relation
 
 
@@ -194,8 +194,10 @@ def _replaced(
     """The tree with columns for its subqueries, and the rows that have these columns."""
     if isinstance(tree, exp.Exists):
         return _exists_flag(scope, relation, tree)
-    if isinstance(tree, exp.In) and tree.args.get("query") is not None:
-        return _in_flag(scope, relation, tree)
+    if isinstance(tree, exp.Not) and _is_in_query(_bare(tree.this)):
+        return _in_flag(scope, relation, _bare(tree.this), negated=True)
+    if _is_in_query(tree):
+        return _in_flag(scope, relation, tree, negated=False)
     if isinstance(tree, exp.Query):
         joined, value = scalar_value(scope, relation, _inner_rows(scope, relation, tree))
         return joined, value
@@ -228,23 +230,27 @@ def _exists_flag(
 
 
 def _in_flag(
-    scope: QueryScope, relation: Relation, tree: exp.In
+    scope: QueryScope, relation: Relation, tree: exp.Expression, *, negated: bool
 ) -> tuple[Relation, exp.Expression]:
-    """True for an equal row; unknown if there is none and a null is in play; else false."""
+    """Whether there is an equal row. As in Spark, IN and NOT IN are false where it is unknown."""
     values = _values(tree.this)
     if len(values) > 1:
         raise NotNative(
             "IN of several columns inside an expression", found=tree.sql("spark"), fix=""
         )
     inner = _inner_rows(scope, relation, tree.args["query"])
-    if inner.is_correlated:
+    if inner.is_correlated and negated:
         raise NotNative(
-            "IN with names of the outer query inside an expression", found=tree.sql("spark"), fix=""
+            "NOT IN with names of the outer query inside an expression",
+            found=tree.sql("spark"),
+            fix="",
         )
     relation, value = _replaced(scope, relation, values[0])
     value = resolve(value, relation.attributes)
     (item,) = _inner_items(scope, inner)
-    joined, flag = _flagged(scope, relation, inner, [(value, item)])
+    joined, flag = _flagged(scope, relation, inner, [(value, item), *inner.key_pairs()])
+    if not negated:
+        return joined, exp.Paren(this=_is_set(flag))
     rows, nulls, counted = _counts(scope, inner)
     joined = Relation(
         join_on(scope.context, joined, counted, "cross", None).node,
@@ -257,15 +263,49 @@ def _in_flag(
     )
     result = exp.Case(
         ifs=[
-            exp.If(this=_is_set(flag), true=exp.Boolean(this=True)),
             exp.If(
-                this=exp.EQ(this=plan_column(rows), expression=zero), true=exp.Boolean(this=False)
+                this=exp.EQ(this=plan_column(rows), expression=zero), true=exp.Boolean(this=True)
             ),
-            exp.If(this=unknown, true=exp.Null()),
+            exp.If(this=unknown, true=exp.Boolean(this=False)),
         ],
-        default=exp.Boolean(this=False),
+        default=exp.Not(this=exp.Paren(this=_is_set(flag))),
     )
     return joined, result
+
+
+def _is_in_query(tree: exp.Expression) -> bool:
+    return isinstance(tree, exp.In) and tree.args.get("query") is not None
+
+
+def _bare(tree: exp.Expression) -> exp.Expression:
+    while isinstance(tree, exp.Paren):
+        tree = tree.this
+    return tree
+
+
+def with_not_inside(tree: exp.Expression) -> exp.Expression:
+    """The condition with NOT moved to the parts of AND and OR: NOT IN is not the opposite of IN."""
+    if not tree.find(exp.In) or not tree.find(exp.Query):
+        return tree
+    bare = _bare(tree)
+    if isinstance(bare, exp.And | exp.Or):
+        sides = [with_not_inside(bare.this), with_not_inside(bare.expression)]
+        return exp.Paren(this=type(bare)(this=sides[0], expression=sides[1]))
+    inner = _bare(bare.this) if isinstance(bare, exp.Not) else None
+    if isinstance(inner, exp.Not):
+        return with_not_inside(inner.this)
+    if isinstance(inner, exp.And | exp.Or):
+        other = exp.Or if isinstance(inner, exp.And) else exp.And
+        sides = [
+            with_not_inside(exp.Not(this=_in_brackets(side)))
+            for side in (inner.this, inner.expression)
+        ]
+        return exp.Paren(this=other(this=sides[0], expression=sides[1]))
+    return tree
+
+
+def _in_brackets(tree: exp.Expression) -> exp.Expression:
+    return tree if isinstance(tree, exp.Paren | exp.Not) else exp.Paren(this=tree)
 
 
 def _is_set(flag: str) -> exp.Expression:

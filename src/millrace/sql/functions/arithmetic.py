@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from millrace.sql.functions.casts import cast
-from millrace.sql.typed_sql import ExpressionRefused, TypedSql, combined, failure
+from millrace.sql.typed_sql import NotNative, TypedSql, combined, failure
 from millrace.sql.types import (
     DOUBLE,
     LONG,
@@ -50,13 +50,13 @@ def arithmetic(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
 def _typed(symbol: str, left: TypedSql, right: TypedSql) -> tuple[TypedSql, TypedSql]:
     for side, term in (("left", left), ("right", right)):
         if not term.type.is_numeric and term.type != VOID:
-            raise ExpressionRefused(
+            raise NotNative(
                 f"the {side} side of {symbol} is not a number",
                 found=f"{term.label or term.sql} of type {term.type}",
                 fix="cast it to a number",
             )
     if left.type == VOID and right.type == VOID:
-        raise ExpressionRefused(f"both sides of {symbol} are NULL", fix="cast one of them")
+        raise NotNative(f"both sides of {symbol} are NULL", fix="cast one of them")
     if left.type == VOID:
         left = cast(left, right.type)
     if right.type == VOID:
@@ -80,7 +80,7 @@ def _plain(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
         kind = DOUBLE
     elif symbol == "div":
         if kind.is_floating:
-            raise ExpressionRefused(
+            raise NotNative(
                 "div needs whole numbers or decimals",
                 found=f"{left.type} and {right.type}",
                 fix="use floor(a / b)",
@@ -118,7 +118,7 @@ def negated(term: TypedSql) -> TypedSql:
     """Unary minus."""
     label = None if term.label is None else f"(- {term.label})"
     if not term.type.is_numeric:
-        raise ExpressionRefused(
+        raise NotNative(
             "the operand of - is not a number",
             found=f"{term.label or term.sql} of type {term.type}",
             fix="cast it to a number",
@@ -145,8 +145,8 @@ def _added(symbol: str) -> Callable[[TypedSql, TypedSql], TypedSql]:
     return build
 
 
-def _too_wide(symbol: str, left: TypedSql, right: TypedSql) -> ExpressionRefused:
-    return ExpressionRefused(
+def _too_wide(symbol: str, left: TypedSql, right: TypedSql) -> NotNative:
+    return NotNative(
         f"{symbol} of {left.type} and {right.type} needs more than 38 digits on the way",
         found=f"{left.label or left.sql} and {right.label or right.sql}",
         fix="cast one side to fewer digits, or to double",

@@ -13,8 +13,9 @@ from datetime import date
 from typing import Final
 
 from millrace.sql.functions.nested.nested_casts import cast_nested
+from millrace.sql.functions.times.time_macros import READ_TEXT
 from millrace.sql.typed_sql import (
-    ExpressionRefused,
+    NotNative,
     TypedSql,
     as_type,
     combined,
@@ -30,7 +31,6 @@ from millrace.sql.types import (
     LONG,
     PRECISION_MAX,
     STRING,
-    TIMESTAMP,
     VOID,
     SqlType,
     as_decimal,
@@ -42,13 +42,6 @@ _BLANK: Final = r"[\x01-\x20]*"
 _WHOLE: Final = r"[+-]?[0-9]+"
 _NUMBER: Final = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _WORDS: Final = r"(?i)[+-]?(inf|infinity)|(?i)nan"
-_DAY: Final = r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T][^\n]*)?)?)?"
-_MOMENT: Final = (
-    r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
-    r"(?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6})[0-9]{0,3})?)?)?"
-)
-# How much clocks are set back in the zones of the world.
-_REPEATED_MINUTES: Final = (60, 30, 120)
 _FULL_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _FLOAT_MAX: Final = "3.4028235677973366e38"
 
@@ -83,7 +76,7 @@ def _written_day(term: TypedSql) -> date | None:
 def to_text(term: TypedSql, where: str) -> TypedSql:
     """An argument that Spark turns into text by itself."""
     if term.type.is_floating:
-        raise ExpressionRefused(
+        raise NotNative(
             f"{where} needs text",
             found=f"{term.label or term.sql} of type {term.type}",
             fix="cast it to a decimal first; how a double is written depends on the Java version",
@@ -103,7 +96,7 @@ def family(kind: SqlType) -> str:
 def _written(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     writer = _WRITERS.get((family(term.type), family(to)))
     if writer is None:
-        raise ExpressionRefused(
+        raise NotNative(
             f"{term.type} cannot be cast to {to}",
             found=f"{term.label or term.sql}",
             fix=_HINTS.get((family(term.type), family(to)), "choose another type, or map_batches"),
@@ -144,7 +137,7 @@ def _floating_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
 
 def _floating_to_decimal(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     if term.type == FLOAT:
-        raise ExpressionRefused(
+        raise NotNative(
             f"float cannot be cast to {to}",
             found=term.label or term.sql,
             fix="cast it to double first",
@@ -173,7 +166,7 @@ def _decimal_to_text(term: TypedSql, _: SqlType) -> tuple[str, bool]:
     if precision > scale:
         return term.sql, False
     if precision == PRECISION_MAX:
-        raise ExpressionRefused(
+        raise NotNative(
             f"{term.type} cannot be cast to string",
             found=term.label or term.sql,
             fix="cast it to a decimal with a digit before the point",
@@ -218,7 +211,7 @@ def _text_to_decimal(term: TypedSql, to: SqlType) -> tuple[str, bool]:
 
 def _text_to_floating(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     if to == FLOAT:
-        raise ExpressionRefused(
+        raise NotNative(
             "string cannot be cast to float", found=term.label or "", fix="cast it to double first"
         )
     x = term.sql
@@ -238,45 +231,22 @@ def _text_to_boolean(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     return _matching(term, words, value, to), True
 
 
-def _group(x: str, pattern: str, number: int, default: str) -> str:
-    extracted = f"regexp_extract({x}, {text_literal(_BLANK + pattern)}, {number})"
-    return f"coalesce(nullif({extracted}, ''), '{default}')"
-
-
-def _text_to_date(term: TypedSql, to: SqlType) -> tuple[str, bool]:
-    x = term.sql
-    parts = [_group(x, _DAY, 1, "1"), _group(x, _DAY, 2, "1"), _group(x, _DAY, 3, "1")]
-    day = " || '-' || ".join(parts)
-    return _matching(term, _DAY, as_type(day, DATE), to), True
-
-
 def _text_to_moment(term: TypedSql, to: SqlType) -> tuple[str, bool]:
-    x = term.sql
-    part = [_group(x, _MOMENT, number, "0") for number in range(1, 8)]
-    day = " || '-' || ".join(part[:3])
-    clock = " || ':' || ".join(part[3:6]) + f" || '.' || {part[6]}"
-    local = f"CAST({day} || ' ' || {clock} AS TIMESTAMP)"
-    value = _instant(local) if to == TIMESTAMP else local
-    return _matching(term, _MOMENT, value, to), True
-
-
-def _instant(local: str) -> str:
-    """A local time as an instant: of the two that a change of clocks repeats, the earlier."""
-    later = f"CAST({local} AS TIMESTAMPTZ)"
-    steps = " ".join(
-        f"WHEN CAST({later} - to_minutes({minutes}) AS TIMESTAMP) = {local} "
-        f"THEN {later} - to_minutes({minutes})"
-        for minutes in _REPEATED_MINUTES
-    )
-    return f"CASE {steps} ELSE {later} END"
+    """Text that a macro reads; where that gives null the text is malformed."""
+    stop = f"CASE WHEN {term.sql} IS NULL THEN NULL ELSE {_unread(term, to)} END"
+    return f"coalesce({READ_TEXT[to]}({term.sql}), {stop})", True
 
 
 def _local_to_instant(term: TypedSql, _: SqlType) -> tuple[str, bool]:
-    return _instant(f"CAST({term.sql} AS TIMESTAMP)"), False
+    return f"spark_instant({term.sql})", False
+
+
+def _date_to_text(term: TypedSql, _: SqlType) -> tuple[str, bool]:
+    return f"spark_date_to_text({term.sql})", False
 
 
 def _moment_to_text(term: TypedSql, _: SqlType) -> tuple[str, bool]:
-    return f"CAST(CAST({term.sql} AS TIMESTAMP) AS VARCHAR)", False
+    return f"spark_timestamp_to_text({term.sql})", False
 
 
 def _moment_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
@@ -316,12 +286,12 @@ _WRITERS: Final[dict[tuple[str, str], Callable[[TypedSql, SqlType], tuple[str, b
     ("string", "decimal"): _text_to_decimal,
     ("string", "floating"): _text_to_floating,
     ("string", "boolean"): _text_to_boolean,
-    ("string", "date"): _text_to_date,
+    ("string", "date"): _text_to_moment,
     ("string", "timestamp"): _text_to_moment,
     ("string", "timestamp_ntz"): _text_to_moment,
     ("string", "binary"): _text_to_binary,
     ("binary", "string"): _binary_to_text,
-    ("date", "string"): _plain,
+    ("date", "string"): _date_to_text,
     ("date", "timestamp"): _local_to_instant,
     ("date", "timestamp_ntz"): _plain,
     ("timestamp", "string"): _moment_to_text,

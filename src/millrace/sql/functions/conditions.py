@@ -11,7 +11,7 @@ from typing import Final
 
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.nested.nested_sql import is_ordered, not_here, order_key
-from millrace.sql.typed_sql import ExpressionRefused, TypedSql, combined, failure, text_literal
+from millrace.sql.typed_sql import NotNative, TypedSql, combined, failure, text_literal
 from millrace.sql.types import (
     BOOLEAN,
     STRING,
@@ -32,7 +32,7 @@ def to_common_type(parts: Sequence[TypedSql], where: str, *, mixed: bool = True)
         _not_passed_on(part, where)
         wider = common_with_text(kind, part.type) if mixed else common(kind, part.type)
         if wider is None:
-            raise ExpressionRefused(
+            raise NotNative(
                 f"the values of {where} have no common type",
                 found=", ".join(f"{part.label or part.sql} of type {part.type}" for part in parts),
                 fix="cast them to one type",
@@ -43,7 +43,7 @@ def to_common_type(parts: Sequence[TypedSql], where: str, *, mixed: bool = True)
 
 def _not_passed_on(part: TypedSql, where: str) -> None:
     if part.type.arrow is not None:
-        raise ExpressionRefused(
+        raise NotNative(
             f"{where} cannot calculate with a column of type {part.type.arrow}",
             found=part.label or part.sql,
             fix="such a column can only be passed on as it is",
@@ -83,7 +83,7 @@ def compare(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
 def as_condition(part: TypedSql, where: str) -> TypedSql:
     """A condition; anything else is refused."""
     if part.type not in (BOOLEAN, VOID):
-        raise ExpressionRefused(
+        raise NotNative(
             f"{where} needs a condition",
             found=f"{part.label or part.sql} of type {part.type}",
             fix="compare it with something",
@@ -125,7 +125,7 @@ def negate_condition(part: TypedSql) -> TypedSql:
 def in_list(part: TypedSql, values: Sequence[TypedSql]) -> TypedSql:
     """IN with a list."""
     if not values:
-        raise ExpressionRefused("IN needs values", fix="write, for example, a IN (1, 2)")
+        raise NotNative("IN needs values", fix="write, for example, a IN (1, 2)")
     nested = any(term.type.is_nested for term in (part, *values))
     value, *rest = to_common_type(_named_alike([part, *values]), "IN", mixed=not nested)
     if nested and not is_ordered(value.type):
@@ -142,7 +142,7 @@ def like(part: TypedSql, pattern: TypedSql, escape: str) -> TypedSql:
     """LIKE with Spark's escape, which is only allowed before %, _ and itself."""
     for side in (part, pattern):
         if side.type not in (STRING, VOID):
-            raise ExpressionRefused(
+            raise NotNative(
                 "LIKE needs text",
                 found=f"{side.label or side.sql} of type {side.type}",
                 fix="cast it to string",
@@ -158,7 +158,7 @@ def like(part: TypedSql, pattern: TypedSql, escape: str) -> TypedSql:
             sql = f"({x.sql} LIKE {p.sql})"
         return combined(sql, BOOLEAN, [x, p], label=shown)
     if escape != "\\":
-        raise ExpressionRefused(
+        raise NotNative(
             "ESCAPE needs a pattern that is written out", found=p.label or "", fix="write it out"
         )
     good = text_literal(r"(?s)(?:[^\\]|\\[\\%_])*")
@@ -172,7 +172,7 @@ def _check_pattern(pattern: str, escape: str) -> None:
     rest = iter(pattern)
     for char in rest:
         if char == escape and next(rest, None) not in ("%", "_", escape):
-            raise ExpressionRefused(
+            raise NotNative(
                 f"the pattern of LIKE has {escape} before something else than %, _ or {escape}",
                 found=pattern,
                 fix=f"double it: {escape}{escape}",

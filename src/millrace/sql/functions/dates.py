@@ -9,17 +9,27 @@ from typing import Final
 
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import function
+from millrace.sql.functions.times.parsing_functions import DATES, written_out
 from millrace.sql.typed_sql import (
-    ExpressionRefused,
+    NotNative,
     TypedSql,
     call_label,
     combined,
     day_literal,
     require,
 )
-from millrace.sql.types import DATE, INT, LONG, STRING, TIMESTAMP, TIMESTAMP_NTZ, VOID
+from millrace.sql.types import (
+    DATE,
+    DOUBLE,
+    INT,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    VOID,
+    decimal,
+)
 
-DATES: Final = "Dates and times"
 _MOMENTS: Final = (TIMESTAMP, TIMESTAMP_NTZ)
 _DAY_LIKE: Final = (DATE, *_MOMENTS, STRING)
 
@@ -56,7 +66,7 @@ def span(amount: str, unit: str) -> Span:
         unit_span = None
         count = 0
     if unit_span is None:
-        raise ExpressionRefused(
+        raise NotNative(
             "an interval is a whole number of one unit here",
             found=f"INTERVAL '{amount}' {unit}",
             fix=f"use {', '.join(_UNITS)}, one at a time: d + INTERVAL 1 DAY",
@@ -72,23 +82,33 @@ def shifted(term: TypedSql, by: Span, sign: int) -> TypedSql:
     """A date or timestamp plus or minus an interval."""
     require(term, term.type in (DATE, *_MOMENTS), "a date or timestamp", "interval arithmetic")
     if term.type == VOID:
-        raise ExpressionRefused("NULL has no type to add an interval to", fix="cast it to date")
+        raise NotNative("NULL has no type to add an interval to", fix="cast it to date")
     if term.day is not None and not by.micros:
         day = _moved_day(term.day, sign * by.months, sign * by.days)
         if day is not None:
             return day_literal(day)
-    if by.micros:
-        base = cast(term, TIMESTAMP) if term.type == DATE else term
-        # As Spark does it: 24 hours are a day of the calendar, which may have 23 or 25.
-        days, rest = divmod(abs(by.micros), _DAY_MICROS)
-        sign = sign if by.micros > 0 else -sign
-        step = f"to_days(CAST({sign * days} AS INTEGER)) + " if days else ""
-        step += f"to_microseconds(CAST({sign * rest} AS BIGINT))"
-    elif by.months:
-        base, step = term, f"to_months(CAST({sign * by.months} AS INTEGER))"
-    else:
-        base, step = term, f"to_days(CAST({sign * by.days} AS INTEGER))"
-    return combined(f"({base.sql} + {step})", base.type, [base], raises=True)
+    base = cast(term, TIMESTAMP) if term.type == DATE and by.micros else term
+    if not by.micros:
+        step = f"to_months(CAST({sign * by.months} AS INTEGER))"
+        step = step if by.months else f"to_days(CAST({sign * by.days} AS INTEGER))"
+        if base.type == TIMESTAMP:
+            local = f"CAST({base.sql} AS TIMESTAMP) + {step}"
+            return combined(f"spark_moved({base.sql}, {local})", TIMESTAMP, [base], raises=True)
+        if base.type == DATE and by.months:
+            months = f"CAST({sign * by.months} AS INTEGER)"
+            return combined(f"spark_add_months({base.sql}, {months})", DATE, [base], raises=True)
+        return combined(f"({base.sql} + {step})", base.type, [base], raises=True)
+    # As Spark does it: 24 hours are a day of the calendar, which may have 23 or 25.
+    days, rest = divmod(abs(by.micros), _DAY_MICROS)
+    sign = sign if by.micros > 0 else -sign
+    sql = base.sql
+    if days and base.type == TIMESTAMP:
+        local = f"CAST({sql} AS TIMESTAMP) + to_days(CAST({sign * days} AS INTEGER))"
+        sql = f"spark_moved({sql}, {local})"
+    elif days:
+        sql = f"({sql} + to_days(CAST({sign * days} AS INTEGER)))"
+    sql = f"({sql} + to_microseconds(CAST({sign * rest} AS BIGINT)))"
+    return combined(sql, base.type, [base], raises=True)
 
 
 def _moved_day(day: date, months: int, days: int) -> date | None:
@@ -114,7 +134,9 @@ def moved(name: str, args: list[TypedSql], sign: str) -> TypedSql:
     require(count, count.type.is_integer and count.type != LONG, "a number of days", name)
     whole = cast(count, INT)
     label = call_label(name, args)
-    return combined(f"({day.sql} {sign} {whole.sql})", DATE, [day, whole], label=label, raises=True)
+    count_sql = whole.sql if sign == "+" else f"(-CAST({whole.sql} AS BIGINT))"
+    sql = f"spark_date_add({day.sql}, {count_sql})"
+    return combined(sql, DATE, [day, whole], label=label)
 
 
 @function("date_add(d, days)", group=DATES, least=2)
@@ -132,7 +154,7 @@ def _add_months(name: str, args: list[TypedSql]) -> TypedSql:
     day = _day(name, args[0])
     require(args[1], args[1].type.is_integer, "a number of months", name)
     count = cast(args[1], INT)
-    sql = f"({day.sql} + to_months({count.sql}))"
+    sql = f"spark_add_months({day.sql}, {count.sql})"
     return combined(sql, DATE, [day, count], label=call_label(name, args), raises=True)
 
 
@@ -160,7 +182,6 @@ _FIELDS: Final = {
     "weekday": "(isodow({}) - 1)",
 }
 _CLOCK: Final = {"hour": "hour({})", "minute": "minute({})", "second": "second({})"}
-EXTRACTED: Final = ("year", "month", "day", "quarter", "hour", "minute")
 
 
 @function("; ".join(f"{name}(d)" for name in _FIELDS), group=DATES)
@@ -174,6 +195,91 @@ def _clock(name: str, args: list[TypedSql]) -> TypedSql:
     require(args[0], args[0].type in _DAY_LIKE, "a timestamp", name)
     moment = args[0] if args[0].type in _MOMENTS else cast(args[0], TIMESTAMP)
     return combined(_CLOCK[name].format(moment.sql), INT, [moment], label=call_label(name, args))
+
+
+@function("dayname(d); monthname(d)", group=DATES)
+def _short_name(name: str, args: list[TypedSql]) -> TypedSql:
+    day = _day(name, args[0])
+    short = f"strftime({day.sql}, '{'%a' if name == 'dayname' else '%b'}')"
+    return combined(short, STRING, [day], label=call_label(name, args))
+
+
+_PARTS: Final = {
+    **dict.fromkeys(("year", "y", "years", "yr", "yrs"), "year"),
+    **dict.fromkeys(("yearofweek",), "yearofweek"),
+    **dict.fromkeys(("quarter", "qtr"), "quarter"),
+    **dict.fromkeys(("month", "mon", "mons", "months"), "month"),
+    **dict.fromkeys(("week", "w", "weeks"), "weekofyear"),
+    **dict.fromkeys(("day", "d", "days"), "day"),
+    **dict.fromkeys(("dayofweek", "dow"), "dayofweek"),
+    **dict.fromkeys(("dayofweek_iso", "dow_iso"), "dayofweek_iso"),
+    **dict.fromkeys(("doy",), "dayofyear"),
+    **dict.fromkeys(("hour", "h", "hours", "hr", "hrs"), "hour"),
+    **dict.fromkeys(("minute", "m", "min", "mins", "minutes"), "minute"),
+    **dict.fromkeys(("second", "s", "sec", "seconds", "secs"), "second"),
+}
+
+
+def extracted(unit: str, source: TypedSql, label: str | None = None) -> TypedSql:
+    """EXTRACT of a field from a date or a timestamp."""
+    field = _PARTS.get(unit.lower())
+    if field is None or source.type not in _DAY_LIKE:
+        raise NotNative(
+            f"EXTRACT of {unit} from {source.type} is not known",
+            fix=f"use one of {', '.join(dict.fromkeys(_PARTS.values()))}",
+        )
+    if field == "second":
+        moment = source if source.type in _MOMENTS else cast(source, TIMESTAMP)
+        micros = f"epoch_us({moment.sql})"
+        micros = f"((({micros} % 60000000) + 60000000) % 60000000)"
+        if moment.type == TIMESTAMP:
+            micros = f"epoch_us(CAST({moment.sql} AS TIMESTAMP))"
+            micros = f"((({micros} % 60000000) + 60000000) % 60000000)"
+        exact = f"CAST({micros} AS DECIMAL(8,0)) * CAST('0.000001' AS DECIMAL(6,6))"
+        return combined(exact, decimal(8, 6), [moment], label=label)
+    if field in ("yearofweek", "dayofweek_iso"):
+        day = _day("extract", source)
+        value = f"{'isoyear' if field == 'yearofweek' else 'isodow'}({day.sql})"
+        return combined(value, INT, [day], label=label)
+    whole = _clock(field, [source]) if field in _CLOCK else _field(field, [source])
+    return combined(whole.sql, INT, [whole], label=label)
+
+
+@function("date_part(unit, d); datepart(unit, d)", group=DATES, least=2)
+def _date_part(name: str, args: list[TypedSql]) -> TypedSql:
+    return extracted(written_out(args[0], name), args[1], call_label(name, args))
+
+
+_WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
+@function("next_day(d, weekday)", group=DATES, least=2)
+def _next_day(name: str, args: list[TypedSql]) -> TypedSql:
+    given = written_out(args[1], name).lower()
+    number = next(
+        (n for n, word in enumerate(_WEEKDAYS) if given in (word, word[:2], word[:3])), None
+    )
+    if number is None:
+        raise NotNative(f"{name} needs a day of the week", found=given, fix="write 'MON'")
+    day = _day(name, args[0])
+    ahead = f"(({number} - (isodow({day.sql}) - 1) + 6) % 7 + 1)"
+    sql = f"spark_date_add({day.sql}, {ahead})"
+    return combined(sql, DATE, [day], label=call_label(name, args))
+
+
+@function("months_between(end, start, rounded)", group=DATES, least=2, most=3)
+def _months_between(name: str, args: list[TypedSql]) -> TypedSql:
+    if args[2:] and args[2].sql not in ("CAST(true AS BOOLEAN)", "CAST(false AS BOOLEAN)"):
+        raise NotNative(f"{name} needs true or false written out", fix="write it")
+    rounded = not args[2:] or "true" in args[2].sql
+    require(args[0], args[0].type in _DAY_LIKE, "a timestamp", name)
+    require(args[1], args[1].type in _DAY_LIKE, "a timestamp", name)
+    end, start = cast(args[0], TIMESTAMP), cast(args[1], TIMESTAMP)
+    sql = f"spark_months_between({end.sql}, {start.sql})"
+    if rounded:
+        sql = f"spark_months_rounded({sql})"
+    label = call_label(name, args[:2], "true" if rounded else "false")
+    return combined(sql, DOUBLE, [end, start], label=label)
 
 
 _STARTS: Final = {
@@ -190,13 +296,15 @@ _STARTS: Final = {
     "hour": "hour",
     "minute": "minute",
     "second": "second",
+    "millisecond": "millisecond",
+    "microsecond": "microsecond",
 }
 
 
 def _start(part: TypedSql, name: str, allowed: tuple[str, ...]) -> str:
     unit = _STARTS.get(str(part.literal).lower()) if isinstance(part.literal, str) else None
     if unit not in allowed:
-        raise ExpressionRefused(
+        raise NotNative(
             f"{name} needs its unit written out",
             found=part.label or part.sql,
             fix=f"use one of {', '.join(allowed)}",
@@ -207,16 +315,19 @@ def _start(part: TypedSql, name: str, allowed: tuple[str, ...]) -> str:
 
 @function("date_trunc(unit, ts)", group=DATES, least=2)
 def _date_trunc(name: str, args: list[TypedSql]) -> TypedSql:
-    units = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
-    unit = _start(args[0], name, units)
+    unit = _start(args[0], name, tuple(_STARTS.values()))
     require(args[1], args[1].type in _DAY_LIKE, "a timestamp", name)
     moment = cast(args[1], TIMESTAMP)
-    sql = f"date_trunc('{unit}', {moment.sql})"
-    if unit in _CLOCK:
-        # Within a day the offset stays, also in the hour that a change of clocks repeats.
-        local = f"CAST({moment.sql} AS TIMESTAMP)"
-        since = f"epoch_us({local}) - epoch_us(date_trunc('{unit}', {local}))"
-        sql = f"({moment.sql} - to_microseconds({since}))"
+    if unit == "microsecond":
+        sql = moment.sql
+    elif unit in ("millisecond", "second"):
+        size = 1_000 if unit == "millisecond" else 1_000_000
+        micros = f"epoch_us({moment.sql})"
+        sql = f"make_timestamptz({micros} - (({micros} % {size}) + {size}) % {size})"
+    else:
+        sql = f"date_trunc('{unit}', CAST({moment.sql} AS TIMESTAMP))"
+        kept = unit in ("day", "hour", "minute")
+        sql = f"spark_moved({moment.sql}, {sql})" if kept else f"spark_instant({sql})"
     return combined(sql, TIMESTAMP, [moment], label=call_label(name, args))
 
 
@@ -224,9 +335,5 @@ def _date_trunc(name: str, args: list[TypedSql]) -> TypedSql:
 def _trunc(name: str, args: list[TypedSql]) -> TypedSql:
     unit = _start(args[1], name, ("year", "quarter", "month", "week"))
     day = _day(name, args[0])
-    return combined(f"date_trunc('{unit}', {day.sql})", DATE, [day], label=call_label(name, args))
-
-
-@function("to_date(s)", group=DATES)
-def _to_date(name: str, args: list[TypedSql]) -> TypedSql:
-    return cast(_day(name, args[0]), DATE, label=call_label(name, args))
+    sql = f"spark_first_day_of_{unit}({day.sql})"
+    return combined(sql, DATE, [day], label=call_label(name, args))

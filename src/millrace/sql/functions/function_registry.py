@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from sqlglot import exp
 
-from millrace.sql.typed_sql import ExpressionRefused, TypedSql
+from millrace.sql.typed_sql import NotNative, TypedSql
 
 Build = Callable[[str, list[TypedSql]], TypedSql]
 
@@ -148,7 +148,7 @@ def call_tree(typer: Typer, name: str, arguments: list[exp.Expression]) -> Typed
 
 def _check_count(known: Function, count: int) -> None:
     if not known.least <= count <= known.most:
-        raise ExpressionRefused(
+        raise NotNative(
             f"{known.name} was called with {count} arguments",
             found=f"its form is {known.usage}",
             fix="call it that way",

@@ -9,7 +9,7 @@ from millrace.sql.functions.casts import PLAIN_DOUBLE_MAX, cast
 from millrace.sql.functions.conditions import compare, to_common_type
 from millrace.sql.functions.function_registry import ANY_NUMBER, function
 from millrace.sql.functions.nested.nested_sql import not_here
-from millrace.sql.typed_sql import ExpressionRefused, TypedSql, call_label, combined, require
+from millrace.sql.typed_sql import NotNative, TypedSql, call_label, combined, require
 from millrace.sql.types import BOOLEAN, DOUBLE, FLOAT, LONG, PRECISION_MAX, VOID, SqlType, decimal
 
 NUMBERS: Final = "Numbers"
@@ -74,7 +74,7 @@ def _round(name: str, args: list[TypedSql]) -> TypedSql:
     x = _number(name, args[0])
     digits = args[1].literal if len(args) > 1 else 0
     if not isinstance(digits, int) or not 0 <= digits <= _ROUND_DIGITS_MAX:
-        raise ExpressionRefused(
+        raise NotNative(
             "round needs its digits as a whole number from 0 to 22, written out",
             found=args[1].label or args[1].sql,
             fix="write, for example, round(x, 2)",
@@ -85,7 +85,7 @@ def _round(name: str, args: list[TypedSql]) -> TypedSql:
     if x.type.is_decimal:
         return combined(x.sql, _rounded(x.type, digits), [x], label=label)
     if x.type == FLOAT:
-        raise ExpressionRefused(
+        raise NotNative(
             "round of a float is not certain to equal Spark's",
             found=x.label or x.sql,
             fix="cast it to double first",
@@ -203,6 +203,6 @@ def _isnull(name: str, args: list[TypedSql]) -> TypedSql:
 def _nanvl(name: str, args: list[TypedSql]) -> TypedSql:
     a, b = _double(name, args[0]), _double(name, args[1])
     if FLOAT in (args[0].type, args[1].type):
-        raise ExpressionRefused("nanvl needs doubles", found="float", fix="cast it to double")
+        raise NotNative("nanvl needs doubles", found="float", fix="cast it to double")
     sql = f"CASE WHEN isnan({a.sql}) THEN {b.sql} ELSE {a.sql} END"
     return combined(sql, DOUBLE, [a, b], label=call_label(name, args))

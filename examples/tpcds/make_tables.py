@@ -1,0 +1,31 @@
+"""Writes tables, queries and answers. It runs in the environment that `data.py` makes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import duckdb
+import duckdb_extension_tpcds  # type: ignore[import-not-found]  # it is there
+
+
+def main(scale: str, folder: Path) -> None:
+    """Make the data of a scale factor in a folder."""
+    home = Path(duckdb_extension_tpcds.__file__).parent
+    extension = next(home.rglob("*.duckdb_extension"))
+    connection = duckdb.connect()
+    connection.execute(f"LOAD '{extension}'")
+    connection.execute(f"CALL dsdgen(sf={float(scale)})")
+    for part in ("tables", "queries", "answers"):
+        (folder / part).mkdir(parents=True)
+    for (name,) in connection.execute("SHOW TABLES").fetchall():
+        path = folder / "tables" / f"{name}.parquet"
+        connection.execute(f"COPY {name} TO '{path}' (FORMAT parquet)")
+    for number, text in connection.execute("FROM tpcds_queries()").fetchall():
+        (folder / "queries" / f"q{number:02}.sql").write_text(text, encoding="utf-8")
+        path = folder / "answers" / f"q{number:02}.parquet"
+        connection.execute(f"COPY ({text.strip().rstrip(';')}) TO '{path}' (FORMAT parquet)")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,1 @@
+"""Dates, times, intervals and their texts, as Spark has them."""

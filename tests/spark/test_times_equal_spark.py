@@ -1,0 +1,58 @@
+"""Dates, times, numbers and casts have Spark's value on every row, or fail on it as in Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.spark.row_answers import (
+    NOT_NATIVE,
+    EngineAnswers,
+    SparkAnswers,
+    differences,
+    listed,
+    settings,
+)
+from tests.spark.times_table import TABLE
+
+pytestmark = pytest.mark.spark
+CASES = Path(__file__).parent / "times_cases.txt"
+ZONES = ("UTC", "America/Los_Angeles", "Asia/Kolkata", "Europe/Berlin", "Pacific/Apia")
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataFrame]:
+    if getattr(spark, "_jvm", None) is None:
+        pytest.skip("a row's error is caught in the JVM of a classic session")
+    path = Path(tmp_path_factory.mktemp("times")) / "table.parquet"
+    pq.write_table(TABLE, path)
+    given = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    with settings(spark, given):
+        frame = spark.read.parquet(str(path)).cache()
+        yield frame
+        frame.unpersist()
+
+
+def compared(frame: DataFrame, cases: list[str], zone: str) -> list[str]:
+    """What differs from Spark in a time zone."""
+    engine = EngineAnswers(TABLE, zone)
+    try:
+        mine = [engine(case) for case in cases]
+    finally:
+        engine.close()
+    assert [case for case, own in zip(cases, mine, strict=True) if own.kind == NOT_NATIVE] == []
+    with settings(frame.sparkSession, {"spark.sql.session.timeZone": zone}):
+        return differences(cases, mine, SparkAnswers(frame)(cases), TABLE)
+
+
+def test_every_row_of_every_case_equals_sparks(frame: DataFrame) -> None:
+    assert compared(frame, listed(CASES), "America/Los_Angeles") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zone", ZONES)
+def test_every_row_of_every_case_equals_sparks_in_every_zone(frame: DataFrame, zone: str) -> None:
+    assert compared(frame, listed(CASES), zone) == []
