@@ -73,7 +73,7 @@ INNER_LAYERS = {
         "condition_parts",
         "aggregates",
     ],
-    "plan": ["nodes", "spark_analyzer", "relation", "builders", "statements", "planner"],
+    "plan": ["nodes", "spark_analyzer", "relation", "windows", "builders", "statements", "planner"],
     "pipeline": [
         "owner_retries",
         "core",
