@@ -1,7 +1,6 @@
 """The names that Spark gives to expressions without AS.
 
->>> from millrace.sql.functions.nested.field_updates import is_update
-from millrace.sql.parser import read
+>>> from millrace.sql.parser import read
 >>> spark_label(read("sum(amount * 2) / count(*)"))
 '(sum((amount * 2)) / count(1))'
 """
@@ -13,6 +12,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from millrace.sql.functions.nested.field_updates import is_update
 from millrace.sql.parser import LITERAL, canonical
 from millrace.sql.spark_dialect import BitwiseUnsignedShift
 
