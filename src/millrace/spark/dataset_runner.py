@@ -15,12 +15,14 @@ from millrace.plan.builders.build_context import UserFunctions
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.planner.stage_pictures import explain_fully, explain_html
+from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.text_limits import limits_of
+from millrace.sql_views import SqlViews
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
     from millrace.execute.shuffle_workspace import ShuffleWorkspace
@@ -41,14 +43,21 @@ class DatasetRunner:
         workspace: Callable[[], ShuffleWorkspace],
         known_workspace: Callable[[], ShuffleWorkspace | None],
         config: Config,
+        views: SqlViews,
     ) -> None:
         self._spark = spark
         self._started_spark = started_spark
         self._workspace = workspace
         self._known_workspace = known_workspace
         self.config = config
+        self._views = views
         self._analyzer: SparkAnalyzer | None = None
         self._registry: UdfRegistry | None = None
+
+    @property
+    def spark_session(self) -> SparkSession:
+        """The session of the workspace; one is started if there is none."""
+        return self._spark()
 
     @property
     def analyzer(self) -> SparkAnalyzer:
@@ -80,6 +89,10 @@ class DatasetRunner:
     def of_message(self, message: object) -> UserFunction:
         """The function of a column of Spark Connect."""
         return self.registry.of_message(message)
+
+    def name_view(self, name: str, relation: Relation, *, replace: bool) -> None:
+        """Give rows a name for SQL; without `replace`, one that is free."""
+        self._views.put(name, relation, replace=replace)
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""
@@ -141,13 +154,15 @@ class DatasetRunner:
 
         return of_table(self._spark(), rows)
 
-    def show(self, rows: pa.Table, count: int, truncate: int) -> None:
+    def show(self, rows: pa.Table, count: int, *, truncate: bool | int, vertical: bool) -> None:
         """Print rows as Spark does."""
         from millrace.spark.frames.rows_as_frames import of_table  # noqa: PLC0415 - as above
         from millrace.spark.spark_presence import call_spark  # noqa: PLC0415 - as above
 
         spark = self._spark()
-        call_spark(spark, self.config, lambda: of_table(spark, rows).show(count, truncate))
+        call_spark(
+            spark, self.config, lambda: of_table(spark, rows).show(count, truncate, vertical)
+        )
 
     def spark_schema(self, schema: pa.Schema) -> StructType:
         """Columns with Spark's types."""
@@ -160,3 +175,15 @@ class DatasetRunner:
         from millrace.spark.frames.rows_as_frames import spark_rows  # noqa: PLC0415 - as above
 
         return spark_rows(rows)
+
+    def scan_frame(self, frame: DataFrame) -> Node:
+        """A Spark DataFrame as a plan."""
+        from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - as above
+
+        return frame_scan(frame, None, self.config)
+
+    def spark_column(self, name: str, number: int) -> Column:
+        """A column that is named through the dataset of this number."""
+        from millrace.spark.frames.rows_as_frames import dataset_column  # noqa: PLC0415 - as above
+
+        return dataset_column(name, number)
