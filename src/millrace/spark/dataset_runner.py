@@ -86,6 +86,12 @@ class DatasetRunner:
         """The function of a column of Spark Connect."""
         return self.registry.of_message(message)
 
+    def of_rows(self, function: object, schema: object, method: str) -> UserFunction:
+        """The function of a method that makes rows of rows."""
+        from millrace.spark.udfs.pyspark_functions import rows_function  # noqa: PLC0415 - as below
+
+        return rows_function(function, schema, method)
+
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""
         from millrace.spark.query_start import run_query  # noqa: PLC0415 - describing needs no Spark
