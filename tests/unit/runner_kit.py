@@ -69,6 +69,12 @@ class NoRunner:
     def spark_rows(self, rows: pa.Table) -> Any:  # noqa: ANN401 - of pyspark
         return spark_rows(rows)
 
+    def put_view(self, *_: object, **__: object) -> None:
+        raise AssertionError
+
+    def eager_rows(self) -> int:
+        return 0
+
     def scan_frame(self, *_: object) -> Node:
         raise AssertionError
 

@@ -79,6 +79,12 @@ class PlanRunner(Protocol):
     def spark_rows(self, rows: pa.Table) -> list[Row]:
         """Rows as Spark's `collect` gives them."""
 
+    def put_view(self, name: str, relation: Relation, *, replace: bool) -> None:
+        """Name a relation, for SQL."""
+
+    def eager_rows(self) -> int:
+        """How many rows a notebook shows by itself, as Spark's eagerEval says; 0 for none."""
+
     def scan_frame(self, frame: DataFrame) -> Node:
         """A Spark DataFrame as a plan."""
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.errors import UserError
 from millrace.execute.publish_folder import Draft
 from millrace.names import path_text
 from millrace.plan.builders.build_context import UserFunctions
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.planner.stage_pictures import explain_fully, explain_html
+from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.text_limits import limits_of
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from millrace.execute.shuffle_workspace import ShuffleWorkspace
     from millrace.spark.udfs.udf_registry import UdfRegistry
+    from millrace.sql_views import SqlViews
 
 
 class DatasetRunner:
@@ -47,6 +50,7 @@ class DatasetRunner:
         self._workspace = workspace
         self._known_workspace = known_workspace
         self.config = config
+        self.views: SqlViews | None = None
         self._analyzer: SparkAnalyzer | None = None
         self._registry: UdfRegistry | None = None
 
@@ -167,6 +171,24 @@ class DatasetRunner:
         from millrace.spark.frames.rows_as_frames import spark_rows  # noqa: PLC0415 - as above
 
         return spark_rows(rows)
+
+    def put_view(self, name: str, relation: Relation, *, replace: bool) -> None:
+        """Name a relation, for SQL; without `replace` the name must be free."""
+        assert self.views is not None, "the workspace's runner has its views"
+        if not replace and self.views.relation((name,)) is not None:
+            raise UserError(
+                f"there is a view {name} already\n  to fix: use createOrReplaceTempView"
+            )
+        self.views.put(name, relation)
+
+    def eager_rows(self) -> int:
+        """How many rows a notebook shows by itself, as Spark's eagerEval says; 0 for none."""
+        session = self._started_spark()
+        if session is None:
+            return 0
+        enabled = session.conf.get("spark.sql.repl.eagerEval.enabled", "false")
+        most = session.conf.get("spark.sql.repl.eagerEval.maxNumRows", "20")
+        return int(most or 20) if str(enabled).lower() == "true" else 0
 
     def scan_frame(self, frame: DataFrame) -> Node:
         """A Spark DataFrame as a plan."""

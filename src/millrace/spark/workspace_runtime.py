@@ -174,6 +174,7 @@ class WorkspaceRuntime:
                 lambda: self.shuffle_workspace() if self.home.is_there() else None,
                 self.config,
             )
+            self._dataset_runner.views = self.views
         return self._dataset_runner
 
     def shuffle_workspace(self) -> ShuffleWorkspace:
