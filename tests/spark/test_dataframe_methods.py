@@ -60,6 +60,7 @@ QUESTIONS: dict[str, Question] = {
     "select names": lambda o, _c, _f: o.select("k", "name"),
     "select columns": lambda o, _c, f: o.select(f.col("k"), (f.col("amount") + 1).alias("more")),
     "select in another case": lambda o, _c, f: o.select("AMOUNT", f.col("OK")),
+    "keys in another case": lambda o, _c, _f: o.groupBy("OK").count(),
     "select a list": lambda o, _c, _f: o.select(["k", "amount"]),
     "select a star": lambda o, _c, f: o.select("*", (f.col("amount") * 2).alias("twice")),
     "attributes": lambda o, _c, _f: o.select(o.k, o["amount"], o.price * 2),
@@ -154,7 +155,7 @@ QUESTIONS: dict[str, Question] = {
     "cube": lambda o, _c, f: o.cube("k", "name").agg(f.count("*"), f.grouping("k")),
     "pivot": lambda o, _c, _f: o.groupBy("k").pivot("ok").sum("amount"),
     "pivot of values": lambda o, _c, f: (
-        o.groupBy("k").pivot("name", ["a", "b"]).agg(f.max("amount").alias("m"), f.count("*"))
+        o.groupBy("k").pivot("name", ["a", "b"]).agg(f.max("amount").alias("m"), f.count("k"))
     ),
     "pivot of nothing": lambda o, _c, _f: o.groupBy().pivot("amount", [10, 11]).count(),
     "unpivot": lambda o, _c, _f: o.unpivot(["name"], ["k", "amount"], "column", "value"),
