@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from millrace.config import Config
 from millrace.errors import UserError
-from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_context import BuildContext, UserFunctions
 from millrace.plan.builders.build_on_spark import on_spark
 from millrace.plan.builders.operators import spark_name
 from millrace.plan.nodes.node import Node
@@ -38,6 +38,10 @@ class SparkQuestions(Protocol):
     def analyzer(self) -> SparkAnalyzer:
         """Tells the columns of what Spark will compute."""
 
+    @property
+    def udfs(self) -> UserFunctions:
+        """The functions that users made with PySpark."""
+
 
 class SqlViews:
     """Relations by name, and statements over them.
@@ -55,8 +59,15 @@ class SqlViews:
         self._config, self._spark, self._files, self._rows = config, spark, files, rows
         self._views: dict[str, Relation] = {}
 
-    def put(self, name: str, relation: Relation) -> None:
-        """Name a relation; an older one of the name is replaced."""
+    def put(self, name: str, relation: Relation, *, replace: bool = True) -> None:
+        """Name a relation; an older one of the name is replaced, or an error."""
+        if not name:
+            raise UserError("a view has a name\n  found: none\n  to fix: give it one")
+        if not replace and name.lower() in self._views:
+            raise UserError(
+                f"there is a view {name} already\n  found: views {', '.join(sorted(self._views))}\n"
+                "  to fix: use createOrReplaceTempView, or another name"
+            )
         self._views[name.lower()] = relation.only_visible()
 
     def drop(self, name: str) -> bool:
@@ -100,7 +111,11 @@ class SqlViews:
     def context(self) -> BuildContext:
         """The surroundings of a statement."""
         return BuildContext(
-            config=self._config, on_spark=self._on_spark, catalog=self, local_rows=self._rows
+            config=self._config,
+            on_spark=self._on_spark,
+            catalog=self,
+            local_rows=self._rows,
+            udfs=self._spark.udfs,
         )
 
     def _on_spark(self, inputs: Sequence[tuple[str, Node]], query: str, reason: str) -> Node:

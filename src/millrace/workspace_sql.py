@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from millrace.datasets.dataset import Dataset
 from millrace.datasets.dataset_base import relation_in
-from millrace.errors import UserError
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.parameters import Arguments
 from millrace.scan.input_files import Paths
@@ -15,6 +14,8 @@ from millrace.spark.workspace_runtime import WorkspaceRuntime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from millrace.spark.udfs.udf_registry import UdfRegistry
 
 
 class WorkspaceSql:
@@ -39,6 +40,20 @@ class WorkspaceSql:
         """
         return self._dataset(self._runtime.views.statement(text, args))
 
+    @property
+    def udf(self) -> UdfRegistry:
+        """Functions that SQL calls by name: `ws.udf.register(name, function, type)`.
+
+        They run in the tasks, as Spark would call them.
+
+        Example:
+            >>> twice = ws.udf.register("twice", lambda x: x * 2, "long")
+            >>> ws.view("orders", orders)
+            >>> ws.sql("SELECT max(twice(amount)) AS most FROM orders").collect()
+            [Row(most=60)]
+        """
+        return self._runtime.dataset_runner().registry
+
     def view(self, name: str, rows: Dataset | Paths | DataFrame) -> None:
         """Name a dataset, Parquet files or a DataFrame, for `sql`. It replaces an older view.
 
@@ -47,8 +62,6 @@ class WorkspaceSql:
             >>> ws.sql("SELECT count(*) AS n FROM customers").columns
             ['n']
         """
-        if not name:
-            raise UserError("a view has a name\n  found: none\n  to fix: give it one")
         self._runtime.views.put(name, self._relation(rows))
 
     def table(self, name: str) -> Dataset:

@@ -304,13 +304,6 @@ def test_functions_over_batches_and_groups_run_on_spark(
     ]
 
 
-def test_a_dataset_is_a_view(sides: dict[str, tuple[Frame, Frame, Any]]) -> None:
-    orders = sides["ours"][0]
-    orders.createOrReplaceTempView("some_orders")
-    with pytest.raises(mr.UserError, match="a view some_orders already"):
-        orders.createTempView("some_orders")
-
-
 def test_parts_by_chance_have_all_rows_once(sides: dict[str, tuple[Frame, Frame, Any]]) -> None:
     orders = sides["ours"][0]
     parts = orders.randomSplit([0.5, 0.3, 0.2], seed=3)

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.plan.nodes.node import Node
-from millrace.plan.nodes.on_spark import SparkCall
+from millrace.plan.nodes.on_spark import SparkQuery
+from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.spark.frames.rows_as_frames import dataset_column, spark_rows, spark_types
@@ -18,7 +19,7 @@ from millrace.spark.frames.rows_as_frames import dataset_column, spark_rows, spa
 class NoAnalyzer:
     """Knows nothing: whoever asks needs Spark."""
 
-    def schema_of(self, query: str | SparkCall, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
+    def schema_of(self, query: SparkQuery, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
         raise AssertionError(f"Spark was asked for {query} over {', '.join(inputs)}")
 
     def functions(self) -> frozenset[str]:
@@ -46,6 +47,9 @@ class NoRunner:
     def udfs(self) -> None:
         return None
 
+    def name_view(self, name: str, relation: Relation, *, replace: bool) -> None:
+        raise AssertionError((name, relation, replace))
+
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         raise AssertionError(plan)
 
@@ -68,9 +72,6 @@ class NoRunner:
 
     def spark_rows(self, rows: pa.Table) -> Any:  # noqa: ANN401 - of pyspark
         return spark_rows(rows)
-
-    def put_view(self, *_: object, **__: object) -> None:
-        raise AssertionError
 
     def eager_rows(self) -> int:
         return 0

@@ -17,6 +17,7 @@ from millrace.datasets.dataset_base import shown_call
 from millrace.datasets.dataset_joins import DatasetJoins
 from millrace.datasets.dataset_missing import DatasetMissing
 from millrace.datasets.dataset_statistics import DatasetStatistics
+from millrace.datasets.dataset_views import DatasetViews
 from millrace.datasets.dataset_writer import DatasetWrites
 from millrace.datasets.grouped_data import GroupedData
 from millrace.datasets.html_tables import html_columns, html_rows
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites):
+class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites, DatasetViews):
     """A query: a source, and the operators over its rows. `ws.read_parquet` and others make one.
 
     Example:
@@ -161,14 +162,6 @@ class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites):
         """`checkpoint()`: what is saved here outlives executors."""
         del storageLevel
         return self.checkpoint(eager)
-
-    def createOrReplaceTempView(self, name: str) -> None:
-        """Name this dataset for `ws.sql`; an older view of that name is replaced."""
-        self._runner.put_view(name, self._relation, replace=True)
-
-    def createTempView(self, name: str) -> None:
-        """Name this dataset for `ws.sql`; the name must be free."""
-        self._runner.put_view(name, self._relation, replace=False)
 
     def _repr_html_(self) -> str:
         """The columns for a notebook; with Spark's eagerEval, the first rows as well."""

@@ -56,6 +56,9 @@ class PlanRunner(Protocol):
     def udfs(self) -> UserFunctions | None:
         """The functions that users made with PySpark; None where there is no Spark."""
 
+    def name_view(self, name: str, relation: Relation, *, replace: bool) -> None:
+        """Give rows a name for SQL; without `replace`, one that is free."""
+
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""
 
@@ -78,9 +81,6 @@ class PlanRunner(Protocol):
 
     def spark_rows(self, rows: pa.Table) -> list[Row]:
         """Rows as Spark's `collect` gives them."""
-
-    def put_view(self, name: str, relation: Relation, *, replace: bool) -> None:
-        """Name a relation, for SQL."""
 
     def eager_rows(self) -> int:
         """How many rows a notebook shows by itself, as Spark's eagerEval says; 0 for none."""

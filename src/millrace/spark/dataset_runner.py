@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import UserError
 from millrace.execute.publish_folder import Draft
 from millrace.names import path_text
 from millrace.plan.builders.build_context import UserFunctions
@@ -20,6 +19,7 @@ from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.text_limits import limits_of
+from millrace.sql_views import SqlViews
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -44,13 +44,14 @@ class DatasetRunner:
         workspace: Callable[[], ShuffleWorkspace],
         known_workspace: Callable[[], ShuffleWorkspace | None],
         config: Config,
+        views: SqlViews,
     ) -> None:
         self._spark = spark
         self._started_spark = started_spark
         self._workspace = workspace
         self._known_workspace = known_workspace
         self.config = config
-        self.views: SqlViews | None = None
+        self._views = views
         self._analyzer: SparkAnalyzer | None = None
         self._registry: UdfRegistry | None = None
 
@@ -89,6 +90,10 @@ class DatasetRunner:
     def of_message(self, message: object) -> UserFunction:
         """The function of a column of Spark Connect."""
         return self.registry.of_message(message)
+
+    def name_view(self, name: str, relation: Relation, *, replace: bool) -> None:
+        """Give rows a name for SQL; without `replace`, one that is free."""
+        self._views.put(name, relation, replace=replace)
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""
@@ -171,15 +176,6 @@ class DatasetRunner:
         from millrace.spark.frames.rows_as_frames import spark_rows  # noqa: PLC0415 - as above
 
         return spark_rows(rows)
-
-    def put_view(self, name: str, relation: Relation, *, replace: bool) -> None:
-        """Name a relation, for SQL; without `replace` the name must be free."""
-        assert self.views is not None, "the workspace's runner has its views"
-        if not replace and self.views.relation((name,)) is not None:
-            raise UserError(
-                f"there is a view {name} already\n  to fix: use createOrReplaceTempView"
-            )
-        self.views.put(name, relation)
 
     def eager_rows(self) -> int:
         """How many rows a notebook shows by itself, as Spark's eagerEval says; 0 for none."""
