@@ -10,7 +10,14 @@ from typing import Final
 
 from sqlglot import exp
 
-from millrace.sql.functions import conditions, dates, literals, number_functions, string_functions
+from millrace.sql.functions import (
+    conditions,
+    dates,
+    literals,
+    math_functions,
+    number_functions,
+    string_functions,
+)
 from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call, call_tree
@@ -21,6 +28,7 @@ from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, operands
 from millrace.sql.type_names import CAST_NAMES, type_of
 from millrace.sql.typed_sql import (
+    ANSI,
     ExpressionRefused,
     NotNative,
     TypedSql,
@@ -33,6 +41,7 @@ from millrace.sql.types import BOOLEAN, DATE, VOID, SqlType
 assert number_functions.NUMBERS  # imported for the table they fill
 assert nested_functions.MODULES
 assert making_functions.UNIX_UNITS
+assert math_functions.NUMBERS == number_functions.NUMBERS
 
 _ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
     exp.Add: "+",
@@ -50,6 +59,7 @@ _COMPARED: Final[dict[type[exp.Expression], str]] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
+_OVERFLOWING: Final = ("sum", "avg", "mean", "try_sum", "try_avg")
 _CLAUSES: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 _REFUSED: Final = {
     exp.Window: ("a window function has no place here", "use the window operator"),
@@ -294,6 +304,12 @@ def _aggregated(typer: ExpressionTyper, name: str, node: exp.Expression) -> Type
             f"{name} is an aggregate and has no place here",
             found=node.sql(dialect="spark"),
             fix="use it in agg",
+        )
+    if name in _OVERFLOWING and not ANSI.get():
+        raise NotNative(
+            f"with spark.sql.ansi.enabled = false {name} wraps around or is null where this fails",
+            found=node.sql(dialect="spark"),
+            fix="let Spark compute it",
         )
     return typer.aggregate(name, node)
 
