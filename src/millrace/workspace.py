@@ -258,23 +258,6 @@ class Workspace(WorkspaceSql):
         """
         return self._runtime.read_arrow_rows(data)
 
-    def from_spark(self, frame: DataFrame, version: str | None = None) -> Dataset:
-        """A Spark DataFrame as a dataset. Spark computes it once in each run of the dataset.
-
-        Args:
-            frame: the DataFrame. Spark's tasks save its rows in the workspace.
-            version: a name for exactly these rows, as "customers 2024-05-01". Rows saved under
-                this name and with these columns are not computed again.
-
-        Example:
-            >>> numbers = ws.from_spark(spark.range(10), version="the first ten")
-            >>> numbers.filter("id > 6").count()
-            3
-        """
-        from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - reading needs no Spark
-
-        return self._runtime.dataset(frame_scan(frame, version, self.config))
-
     def job(self, name: str) -> Job:
         """A pipeline: add `source`, `map` and sinks, then `run`.
 

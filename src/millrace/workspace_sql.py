@@ -1,4 +1,4 @@
-"""The calls of a workspace that name datasets and query them in SQL."""
+"""The calls of a workspace that take DataFrames, name datasets and query them in SQL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class WorkspaceSql:
-    """SQL over views. `Workspace` is one."""
+    """DataFrames of Spark, and SQL over views. `Workspace` is one."""
 
     _runtime: WorkspaceRuntime
 
@@ -69,6 +69,37 @@ class WorkspaceSql:
             False
         """
         return self._runtime.views.drop(name)
+
+    def from_spark(self, frame: DataFrame, version: str | None = None) -> Dataset:
+        """A Spark DataFrame as a dataset.
+
+        The plan of a Spark Connect DataFrame is read: its files are read natively, its joins and
+        aggregates run here. Parts that are not known here, and all of a classic DataFrame, are
+        computed by Spark once in each run of the dataset.
+
+        Args:
+            frame: the DataFrame. Rows that Spark computes are saved in the workspace.
+            version: a name for exactly these rows, as "customers 2024-05-01". Spark computes them.
+                Rows saved under this name and with these columns are not computed again.
+
+        Example:
+            >>> numbers = ws.from_spark(spark.range(10), version="the first ten")
+            >>> numbers.filter("id > 6").count()
+            3
+        """
+        return self._runtime.read_frame(frame, version)
+
+    def durable(self, frame: DataFrame) -> DataFrame:
+        """The same DataFrame, with rows that were computed durably.
+
+        It runs now, as `from_spark(frame)`. What is finished is not computed again, in the next
+        application either. Spark reads the saved rows.
+
+        Example:
+            >>> ws.durable(spark.range(10).filter("id > 6")).count()
+            3
+        """
+        return self.from_spark(frame).to_spark()
 
     def _relation(self, rows: Dataset | Paths | DataFrame) -> Relation:
         if isinstance(rows, Dataset):

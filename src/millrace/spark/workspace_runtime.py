@@ -158,7 +158,7 @@ class WorkspaceRuntime:
         """Tells the columns of what Spark will compute."""
         return self.dataset_runner().analyzer
 
-    def _files_plan(self, path: str, kind: str) -> Node:
+    def _files_plan(self, path: Paths, kind: str) -> Node:
         return plan_of(self.read_files(path, kind))
 
     def _rows_plan(self, rows: pa.Table) -> Node:
@@ -250,6 +250,19 @@ class WorkspaceRuntime:
         )
         source = open_source(paths, listing, format=format, schema=schema, options=options)
         return self.dataset(scan_of(source))
+
+    def read_frame(self, frame: DataFrame, version: str | None) -> Dataset:
+        """A DataFrame as a dataset: its plan where it can be read, else its rows."""
+        from millrace.spark import connect_plans  # noqa: PLC0415 - reading files needs no Spark
+        from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - as above
+
+        if version is not None or not connect_plans.is_connect_frame(frame):
+            return self.dataset(frame_scan(frame, version, self.config))
+        catalog = SqlViews(self.config, self, self._files_plan, self._rows_plan)
+        relation = connect_plans.connect_relation(
+            frame, self.config, catalog, self._files_plan, self._rows_plan
+        )
+        return Dataset(relation, self.dataset_runner())
 
     def dataset(self, plan: Node) -> Dataset:
         """A dataset of a plan, whose columns have the plan's names."""

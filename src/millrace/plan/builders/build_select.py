@@ -102,7 +102,8 @@ def _item(relation: Relation, tree: exp.Expression) -> SelectItem:
 
 def _own_label(relation: Relation, body: exp.Expression, resolved: exp.Expression) -> str:
     """Spark's own name of an expression."""
-    if not resolved.find(exp.Window):
+    is_cast = isinstance(resolved, exp.Cast | exp.TryCast)  # Of a column it has the column's name.
+    if not is_cast and not resolved.find(exp.Window):
         labels = {a.column: a.label for a in relation.attributes}
         try:
             label = typed(resolved, relation.node.schema, labels).label

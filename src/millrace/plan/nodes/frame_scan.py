@@ -18,12 +18,16 @@ from millrace.plan.nodes.read_stage import ReadStage
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameScan(Leaf):
-    """Rows of a DataFrame that are not saved yet. `version` identifies them in later runs."""
+    """Rows of a DataFrame that are not saved yet. `version` identifies them in later runs.
+
+    `reason` says why Spark computes them, where a part of a plan was left to Spark.
+    """
 
     frame: object
     whole: pa.Schema
     version: str | None
     columns: tuple[str, ...]
+    reason: str = ""
 
     @property
     def schema(self) -> pa.Schema:
@@ -38,7 +42,10 @@ class FrameScan(Leaf):
     def describe(self) -> str:
         """Its version and columns."""
         named = "" if self.version is None else f" version {self.version}"
-        return f"take in DataFrame{named}, columns {', '.join(self.columns)}"
+        listed = f"columns {', '.join(self.columns)}"
+        if self.reason:
+            return f"on Spark: a part of the DataFrame, {listed}, because {self.reason}"
+        return f"take in DataFrame{named}, {listed}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -49,7 +49,7 @@ from millrace.spark.spark_tasks import SparkTaskRunner
 Batches = Iterator[pa.RecordBatch]
 
 
-def frame_scan(frame: object, version: str | None, config: Config) -> FrameScan:
+def frame_scan(frame: object, version: str | None, config: Config, reason: str = "") -> FrameScan:
     """A DataFrame as a source. Nothing of it is run."""
     if not isinstance(frame, DataFrame):
         raise UserError(
@@ -71,7 +71,7 @@ def frame_scan(frame: object, version: str | None, config: Config) -> FrameScan:
             "from_spark() of a DataFrame without columns\n  to fix: select at least one"
         )
     check_names(schema)
-    return FrameScan(frame, schema, version, tuple(schema.names))
+    return FrameScan(frame, schema, version, tuple(schema.names), reason)
 
 
 def sketch_frames(

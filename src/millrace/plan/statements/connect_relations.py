@@ -1,0 +1,277 @@
+"""Builds the relation of a Spark Connect DataFrame from its unresolved plan.
+
+Sources are read natively, and joins, aggregates and the like are ours. A part of the plan that is
+not known here stays Spark's: Spark computes it, and its rows are saved. Invariant: columns and
+their order are those of the DataFrame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millrace.plan.builders.build_aggregate import GroupedRows
+from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_relation_join import join_on, join_using
+from millrace.plan.builders.build_rows import distinct
+from millrace.plan.builders.build_select import attribute_tree, select, where, with_columns
+from millrace.plan.builders.build_sort import sort
+from millrace.plan.builders.name_resolution import attribute_of, find
+from millrace.plan.builders.sort_orders import first_rows
+from millrace.plan.nodes.drop_duplicates import DropDuplicates
+from millrace.plan.nodes.join import JoinKind
+from millrace.plan.relation import Relation
+from millrace.plan.statements.set_operations import row_differences, union_all
+from millrace.sql.connect_expressions import expression_tree, name_parts, name_tree, order_tree
+from millrace.sql.connect_literals import literal_tree
+from millrace.sql.typed_sql import ExpressionRefused, NotNative
+
+_JOINS: Final[dict[int, JoinKind]] = {
+    1: "inner",
+    2: "full",
+    3: "left",
+    4: "right",
+    5: "anti",
+    6: "semi",
+    7: "cross",
+}
+_INTERSECT: Final = 1
+_UNION: Final = 2
+_GROUP_BY: Final = 1
+
+
+class ConnectSources(Protocol):
+    """The rows that a plan begins with."""
+
+    def files(self, form: str, paths: Sequence[str], options: Mapping[str, str]) -> Relation | None:
+        """Files that are read natively; None if Spark has to read them."""
+
+    def rows(self, table: pa.Table) -> Relation:
+        """Rows of the client."""
+
+    def statement(
+        self, text: str, arguments: Mapping[str, exp.Expression] | Sequence[exp.Expression]
+    ) -> Relation:
+        """A query over tables of Spark's catalog."""
+
+    def on_spark(self, message: Any, reason: str) -> Relation:  # noqa: ANN401 - of Spark Connect
+        """A part of the plan that Spark computes."""
+
+
+class ConnectPlan:
+    """Builds relations from messages of Spark Connect."""
+
+    def __init__(self, context: BuildContext, sources: ConnectSources) -> None:
+        self._context, self._sources = context, sources
+        self._builders: dict[str, Callable[[Any], Relation]] = {
+            "read": self._read,
+            "project": self._project,
+            "filter": self._filter,
+            "join": self._join,
+            "set_op": self._set_operation,
+            "sort": self._sort,
+            "limit": self._limit,
+            "aggregate": self._aggregate,
+            "sql": self._sql,
+            "local_relation": self._local,
+            "deduplicate": self._deduplicate,
+            "range": self._range,
+            "subquery_alias": self._alias,
+            "repartition": self._input,
+            "repartition_by_expression": self._input,
+            "hint": self._input,
+            "to_df": self._to_df,
+            "with_columns_renamed": self._renamed,
+            "drop": self._drop,
+            "with_columns": self._with_columns,
+        }
+
+    def relation(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        """The rows of a message, which can be named through its plan's number."""
+        kind = message.WhichOneof("rel_type")
+        build = self._builders.get(kind)
+        if build is None:
+            relation = self._sources.on_spark(message, f"{kind} is not built here")
+        else:
+            try:
+                relation = build(getattr(message, kind))
+            except NotNative as refused:
+                relation = self._sources.on_spark(message, refused.what)
+        common = message.common
+        return relation.with_origin(common.plan_id) if common.HasField("plan_id") else relation
+
+    def _read(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        if message.is_streaming:
+            raise NotNative("a stream is not read here", fix="")
+        if message.WhichOneof("read_type") == "named_table":
+            name = message.named_table.unparsed_identifier
+            if message.named_table.options:
+                raise NotNative("a table with options", found=name, fix="")
+            return self._sources.statement(f"SELECT * FROM {name}", ()).with_alias(
+                name_parts(name)[-1]
+            )
+        source = message.data_source
+        if source.schema or source.predicates:
+            raise NotNative("files with a schema of the reader's", fix="")
+        paths = list(source.paths)
+        if not paths and "path" in source.options:
+            paths = [source.options["path"]]
+        files = self._sources.files(source.format or "parquet", paths, dict(source.options))
+        if files is None:
+            raise NotNative(f"{source.format} files are read by Spark", fix="")
+        return files
+
+    def _project(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        child = self._input(message)
+        return select(self._context, child, [expression_tree(e) for e in message.expressions])
+
+    def _filter(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        return where(self._context, self._input(message), expression_tree(message.condition))
+
+    def _join(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        if message.HasField("join_data_type"):
+            raise NotNative("a join of typed rows", fix="")
+        left, right = self.relation(message.left), self.relation(message.right)
+        how = _JOINS[message.join_type]
+        if message.using_columns:
+            return join_using(self._context, left, right, how, list(message.using_columns))
+        tree = (
+            expression_tree(message.join_condition) if message.HasField("join_condition") else None
+        )
+        return join_on(self._context, left, right, how, tree)
+
+    def _set_operation(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        left, right = self.relation(message.left_input), self.relation(message.right_input)
+        if message.by_name:
+            left, right = self._by_name(left, right, missing=message.allow_missing_columns)
+        if message.set_op_type == _UNION:
+            whole = union_all(self._context, [left.only_visible(), right.only_visible()])
+            return whole if message.is_all else distinct(self._context, whole)
+        return row_differences(
+            self._context,
+            left.only_visible(),
+            right.only_visible(),
+            matching=message.set_op_type == _INTERSECT,
+            every=message.is_all,
+        )
+
+    def _by_name(
+        self, left: Relation, right: Relation, *, missing: bool
+    ) -> tuple[Relation, Relation]:
+        """Both sides with the same labels in one order; nulls where a side lacks a column."""
+        theirs = {label.lower(): label for label in right.labels}
+        ours = {label.lower() for label in left.labels}
+        if not missing and ours != set(theirs):
+            raise ExpressionRefused(
+                "the sides of a union by name have different columns",
+                found=f"{', '.join(left.labels)}, and {', '.join(right.labels)}",
+                fix="give both the same columns, or allow missing ones",
+            )
+        labels = [*left.labels, *(theirs[n] for n in theirs if n not in ours)]
+        return self._with_labels(left, labels), self._with_labels(right, labels)
+
+    def _with_labels(self, relation: Relation, labels: Sequence[str]) -> Relation:
+        known = {a.label.lower(): a for a in relation.visible}
+        trees: list[exp.Expression] = []
+        for label in labels:
+            attribute = known.get(label.lower())
+            value = exp.Null() if attribute is None else attribute_tree(attribute)
+            alias = exp.to_identifier(label, quoted=True)
+            trees.append(exp.Alias(this=value, alias=alias))
+        return select(self._context, relation, trees)
+
+    def _sort(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        child = self._input(message)
+        if message.HasField("is_global") and not message.is_global:
+            return child  # An order inside partitions is no order of the rows.
+        return sort(self._context, child, [order_tree(order) for order in message.order])
+
+    def _limit(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        child = self._input(message)
+        return child.over(first_rows(child.node, message.limit))
+
+    def _aggregate(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        if message.group_type != _GROUP_BY or message.grouping_sets:
+            raise NotNative("rollup, cube and pivot of a DataFrame", fix="")
+        child = self._input(message)
+        keys = [expression_tree(key) for key in message.grouping_expressions]
+        grouped = GroupedRows(self._context, child, keys)
+        values = [expression_tree(value) for value in message.aggregate_expressions]
+        items = [grouped.rewrite_item(tree) for tree in [*keys, *values]]
+        return select(self._context, grouped.relation(), items).only_visible()
+
+    def _deduplicate(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        if message.within_watermark:
+            raise NotNative("duplicates within a watermark", fix="")
+        child = self._input(message)
+        if message.all_columns_as_keys or not message.column_names:
+            return distinct(self._context, child.only_visible())
+        keys = [attribute_of(_name(name), child.attributes) for name in message.column_names]
+        return child.over(DropDuplicates(child.node, tuple(key.column for key in keys)))
+
+    def _local(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        if not message.HasField("data"):
+            raise NotNative("no rows", fix="")
+        with pa.ipc.open_stream(message.data) as stream:
+            return self._sources.rows(stream.read_all())
+
+    def _sql(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        if message.args or message.named_arguments:
+            named = {key: literal_tree(value) for key, value in message.args.items()}
+            named |= {k: expression_tree(value) for k, value in message.named_arguments.items()}
+            return self._sources.statement(message.query, named)
+        listed = [literal_tree(value) for value in message.pos_args]
+        listed += [expression_tree(value) for value in message.pos_arguments]
+        return self._sources.statement(message.query, listed)
+
+    def _range(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        bounds = f"{message.start}, {message.end}, {message.step}"
+        return self._sources.statement(f"SELECT * FROM range({bounds})", ())
+
+    def _alias(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        return self._input(message).with_alias(message.alias)
+
+    def _to_df(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        child = self._input(message).only_visible()
+        if len(message.column_names) != len(child.attributes):
+            raise NotNative("toDF with another number of columns", fix="")
+        pairs = zip(child.attributes, message.column_names, strict=True)
+        return replace(child, attributes=tuple(replace(a, label=label) for a, label in pairs))
+
+    def _renamed(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        child = self._input(message)
+        new = {old.lower(): label for old, label in message.rename_columns_map.items()}
+        new |= {rename.col_name.lower(): rename.new_col_name for rename in message.renames}
+        attributes = tuple(
+            a if a.hidden else replace(a, label=new.get(a.label.lower(), a.label))
+            for a in child.attributes
+        )
+        return replace(child, attributes=attributes)
+
+    def _drop(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        child = self._input(message)
+        trees = [expression_tree(column) for column in message.columns]
+        dropped = [find(tree, child.attributes) for tree in trees if isinstance(tree, exp.Column)]
+        names = {a.column for a in dropped if a is not None}
+        labels = {name.lower() for name in message.column_names}
+        kept = [a for a in child.visible if a.column not in names and a.label.lower() not in labels]
+        if len(kept) == len(child.visible):
+            return child
+        return select(self._context, child, [attribute_tree(a) for a in kept])
+
+    def _with_columns(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        columns = [(alias.name[0], expression_tree(alias.expr)) for alias in message.aliases]
+        return with_columns(self._context, self._input(message), columns)
+
+    def _input(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        return self.relation(message.input)
+
+
+def _name(name: str) -> exp.Column:
+    tree = name_tree(f"`{name.replace('`', '``')}`")
+    assert isinstance(tree, exp.Column)
+    return tree

@@ -1,0 +1,105 @@
+"""Reads the plans of Spark Connect's DataFrames, so that datasets can be made of them.
+
+A Connect DataFrame keeps its unresolved plan in this process. Files in it are read natively. Parts
+that are not known here stay Spark's: Spark computes them, and their rows are saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millrace.config import Config
+from millrace.errors import MillraceError
+from millrace.plan.nodes.node import Node
+from millrace.plan.relation import Relation, relation_of
+from millrace.plan.statements.connect_relations import ConnectPlan
+from millrace.spark.frames.query_frames import frame_scan
+from millrace.sql.expressions import as_user_error
+from millrace.sql.text_limits import limits_of
+from millrace.sql_views import SqlViews
+
+_FORMATS: Final = frozenset({"parquet"})
+"""Formats whose files are read with Spark's answer without a schema or options."""
+_OPTIONS: Final = frozenset({"path"})
+
+
+def is_connect_frame(frame: object) -> bool:
+    """Whether this is a DataFrame of Spark Connect."""
+    return type(frame).__module__.startswith("pyspark.sql.connect.")
+
+
+def connect_relation(
+    frame: Any,  # noqa: ANN401 - a DataFrame of Spark Connect
+    config: Config,
+    catalog: SqlViews,
+    files: Callable[[Sequence[str], str], Node],
+    rows: Callable[[pa.Table], Node],
+) -> Relation:
+    """The rows of a Connect DataFrame. `catalog` has no views: names are those of Spark."""
+    sources = _Sources(frame, config, catalog, files, rows)
+    message = frame._plan.plan(frame.sparkSession.client)  # noqa: SLF001 - there is no other way
+    with limits_of(config), as_user_error("from_spark(...)"):
+        relation = ConnectPlan(catalog.context(), sources).relation(message)
+    return relation.only_visible()
+
+
+class _Sources:
+    """The rows that the plan of a DataFrame begins with."""
+
+    def __init__(
+        self,
+        frame: Any,  # noqa: ANN401 - as above
+        config: Config,
+        catalog: SqlViews,
+        files: Callable[[Sequence[str], str], Node],
+        rows: Callable[[pa.Table], Node],
+    ) -> None:
+        self._frame, self._config, self._catalog = frame, config, catalog
+        self._files, self._rows = files, rows
+
+    def files(self, form: str, paths: Sequence[str], options: Mapping[str, str]) -> Relation | None:
+        """Files that are read natively; None if Spark has to read them."""
+        if form.lower() not in _FORMATS or not paths or options.keys() - _OPTIONS:
+            return None
+        try:
+            return relation_of(self._files([_path(path) for path in paths], form.lower()))
+        except MillraceError:
+            return None  # Spark may read what is refused here, or says better what is wrong.
+
+    def rows(self, table: pa.Table) -> Relation:
+        """Rows of the client."""
+        return relation_of(self._rows(table))
+
+    def statement(
+        self, text: str, arguments: Mapping[str, exp.Expression] | Sequence[exp.Expression]
+    ) -> Relation:
+        """A query over tables of Spark's catalog."""
+        return self._catalog.statement(text, arguments)
+
+    def on_spark(self, message: Any, reason: str) -> Relation:  # noqa: ANN401 - as above
+        """A part of the plan that Spark computes."""
+        part = frame_of(message, self._frame.sparkSession)
+        return relation_of(frame_scan(part, None, self._config, reason))
+
+
+def frame_of(message: Any, session: Any) -> Any:  # noqa: ANN401 - of Spark Connect
+    """A DataFrame of a plan's message."""
+    from pyspark.sql.connect.dataframe import DataFrame  # noqa: PLC0415 - needs a client's packages
+    from pyspark.sql.connect.plan import LogicalPlan  # noqa: PLC0415 - as above
+
+    class GivenPlan(LogicalPlan):
+        """A plan that is there already."""
+
+        def plan(self, session: Any) -> Any:  # noqa: ANN401 - as above
+            del session
+            return message
+
+    return DataFrame(GivenPlan(None), session)
+
+
+def _path(path: str) -> str:
+    return path.removeprefix("file://") if path.startswith("file:///") else path

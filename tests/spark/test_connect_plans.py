@@ -1,0 +1,122 @@
+"""DataFrames of Spark Connect, unchanged: their plans are read, and the rows are Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
+from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's users do
+from tests.spark.conftest import MODE
+
+import millrace as mr
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(MODE != "connect", reason="a classic DataFrame has its plan in the JVM"),
+]
+
+
+def by_cust() -> WindowSpec:
+    return Window.partitionBy("cust").orderBy(F.desc("amount"))
+
+
+Make = Callable[[SparkSession, DataFrame, DataFrame], DataFrame]
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[DataFrame]:
+    folder = tmp_path_factory.mktemp("tables")
+    orders = {
+        "id": range(60),
+        "cust": [n % 7 if n % 11 else None for n in range(60)],
+        "amount": [n * 1.5 for n in range(60)],
+        "note": [f"note {n % 4}" for n in range(60)],
+    }
+    customers = {"cust": range(1, 9), "name": [f"c{n}" for n in range(1, 9)], "id": range(8)}
+    pq.write_table(pa.table(orders), folder / "orders.parquet")
+    pq.write_table(pa.table(customers), folder / "customers.parquet")
+    return [spark.read.parquet(str(folder / f"{n}.parquet")) for n in ("orders", "customers")]
+
+
+NATIVE: dict[str, Make] = {
+    "filter and select": lambda _, o, __: o.where(o.amount > 20).select(
+        "id", (o.amount * 2).alias("x")
+    ),
+    "group by": lambda _, o, __: o.groupBy("cust").agg(F.sum("amount").alias("s"), F.count("*")),
+    "join on columns of both": lambda _, o, c: o.join(c, o.cust == c.cust).select(
+        o.id, c.id, "name"
+    ),
+    "join using a name": lambda _, o, c: o.join(c, "cust", "left").select("cust", "name", o["id"]),
+    "semi join": lambda _, o, c: o.join(c.where("name < 'c4'"), "cust", "left_semi"),
+    "alias": lambda _, o, c: (
+        o.alias("a").join(c.alias("b"), F.col("a.cust") == F.col("b.cust")).select("b.name", "a.id")
+    ),
+    "with columns": lambda _, o, __: (
+        o.withColumn("twice", F.col("amount") * 2).withColumnRenamed("note", "text").drop("id")
+    ),
+    "window": lambda _, o, __: o.withColumn("n", F.row_number().over(by_cust())).where("n <= 2"),
+    "union": lambda _, o, c: o.select("id", "note").union(c.select("id", "name")),
+    "union by name": lambda _, o, c: o.unionByName(c, allowMissingColumns=True),
+    "distinct and except": lambda _, o, __: (
+        o.select("note").distinct().exceptAll(o.select("note").limit(0))
+    ),
+    "first of each": lambda _, o, __: o.dropDuplicates(["note"]).select("note"),
+    "case and cast": lambda _, o, __: o.select(
+        F.when(o.amount > 30, "big").otherwise("small").alias("size"), o.id.cast("string")
+    ),
+    "rows of the client": lambda s, o, __: o.join(
+        s.createDataFrame([(1, "x")], "cust bigint, tag string"), "cust"
+    ).select("tag", "id"),
+    "to df": lambda _, __, c: c.toDF("a", "b", "c"),
+}
+
+
+def rows_of(frame: DataFrame) -> list[tuple[object, ...]]:
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_a_plan_is_read_and_has_sparks_rows(
+    name: str, spark: SparkSession, tables: list[DataFrame], tmp_path: Path
+) -> None:
+    frame = NATIVE[name](spark, *tables)
+    with mr.open(tmp_path / "mill", spark, create=True) as ws:
+        dataset = ws.from_spark(frame)
+        assert "on Spark" not in dataset.explain()
+        assert "DataFrame" not in dataset.explain()
+        durable = dataset.to_spark()
+        assert durable.columns == frame.columns
+        assert [f.dataType for f in durable.schema] == [f.dataType for f in frame.schema]
+        assert rows_of(durable) == rows_of(frame)
+
+
+def test_an_order_is_kept(spark: SparkSession, tables: list[DataFrame], tmp_path: Path) -> None:
+    frame = tables[0].orderBy(F.desc("amount")).limit(5).select("id")
+    with mr.open(tmp_path / "mill", spark, create=True) as ws:
+        assert ws.from_spark(frame).to_arrow()["id"].to_pylist() == [59, 58, 57, 56, 55]
+
+
+def test_a_part_that_is_not_known_stays_sparks(
+    spark: SparkSession, tables: list[DataFrame], tmp_path: Path
+) -> None:
+    orders, customers = tables
+    counted = orders.stat.freqItems(["note"], 0.1).select(F.size("note_freqItems").alias("n"))
+    frame = customers.crossJoin(counted).select("name", "n")
+    with mr.open(tmp_path / "mill", spark, create=True) as ws:
+        dataset = ws.from_spark(frame)
+        assert "on Spark" in dataset.explain()
+        assert "freq_items" in dataset.explain()
+        assert rows_of(dataset.to_spark()) == rows_of(frame)
+
+
+def test_a_second_run_computes_nothing(
+    spark: SparkSession, tables: list[DataFrame], tmp_path: Path
+) -> None:
+    frame = tables[0].groupBy("cust").agg(F.sum("amount").alias("s"))
+    with mr.open(tmp_path / "mill", spark, create=True) as ws:
+        assert rows_of(ws.durable(frame)) == rows_of(frame)
+        assert ws.from_spark(frame).run().ran == 0
