@@ -135,13 +135,13 @@ def _positive(name: str, args: list[TypedSql]) -> TypedSql:
     return combined(args[0].sql, args[0].type, args, label=label)
 
 
-_TRIED: Final = {"try_add": "+", "try_subtract": "-", "try_multiply": "*"}
+TRIED: Final = {"try_add": "+", "try_subtract": "-", "try_multiply": "*"}
 
 
 @function("try_add(a, b); try_subtract(a, b); try_multiply(a, b)", group=NUMBERS, least=2)
 def _tried(name: str, args: list[TypedSql]) -> TypedSql:
     _no_failure(name, args)
-    value = _failing(_TRIED[name], args)
+    value = _failing(TRIED[name], args)
     if value.type.is_decimal:
         raise NotNative(f"{name} of decimals is Spark's", fix="cast them")
     return TypedSql(

@@ -44,7 +44,7 @@ def _wide_decimal(*columns: pa.Array) -> pa.Array:
 def _rounded(digits: int, dropped: int) -> int:
     """Fewer digits, rounded half up; more if `dropped` is negative."""
     if dropped <= 0:
-        return digits * 10**-dropped
+        return digits * int(10**-dropped)
     return _half_up(digits, 10**dropped)
 
 
