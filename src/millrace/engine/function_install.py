@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspect import Parameter, Signature
+import inspect
 from typing import Any
 
 import duckdb
@@ -29,7 +29,7 @@ def install_functions(database: duckdb.DuckDBPyConnection) -> None:
             )
 
 
-def _over_arrays(compute: Compute, arguments: int) -> Any:  # noqa: ANN401 - what the engine calls
+def _over_arrays(compute: Compute, count: int) -> Any:  # noqa: ANN401 - what the engine calls
     def call(*columns: pa.Array | pa.ChunkedArray) -> pa.Array:
         arrays = [
             column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -37,8 +37,8 @@ def _over_arrays(compute: Compute, arguments: int) -> Any:  # noqa: ANN401 - wha
         ]
         return compute(*arrays)
 
-    kind = Parameter.POSITIONAL_ONLY
-    # The engine counts the parameters.
-    named = [Parameter(f"argument_{number}", kind) for number in range(arguments)]
-    call.__signature__ = Signature(named)  # type: ignore[attr-defined]
+    # The engine counts the parameters of a function by its signature.
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    parameters = [inspect.Parameter(f"column_{number}", kind) for number in range(count)]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call

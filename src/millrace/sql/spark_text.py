@@ -14,7 +14,7 @@ import sqlglot.errors
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millrace.sql.parser import PlainSpark
+from millrace.sql.spark_dialect import PlainSpark
 
 CHANGING: Final = frozenset(
     [

@@ -46,7 +46,7 @@ def test_a_text_over_its_inputs_alone_is_recognised(text: str) -> None:
         ("SELECT my_variable FROM input_0", "my_variable is no column"),
         ("SELECT db.f(a) FROM input_0", "function of a catalog"),
         ("SELECT * FROM input_0 TABLESAMPLE (10 PERCENT)", "a sample has other rows"),
-        ("SELECT a:b.c FROM input_0", "not understood"),
+        ("SELECT (a FROM input_0", "not understood"),
     ],
 )
 def test_a_text_that_may_give_other_rows_is_not_recognised(text: str, why: str) -> None:
@@ -76,7 +76,8 @@ def test_names_of_calls_are_those_before_brackets() -> None:
         ("SELECT a FROM input_0 NATURAL JOIN input_1", ["a", "b", "s"]),
         ("FROM input_0 |> WHERE a > 1", ["a", "b", "s"]),
         ("TABLE input_0", ["a", "b", "s"]),
-        ("SELECT a:b.c FROM input_0", ["a", "b", "s"]),
+        ("SELECT a:b.c FROM input_0", ["a", "b"]),
+        ("SELECT (a FROM input_0", ["a", "b", "s"]),
     ],
 )
 def test_only_columns_that_a_text_names_are_read(text: str, columns: list[str]) -> None:
