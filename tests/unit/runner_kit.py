@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.plan.nodes.node import Node
-from millrace.plan.nodes.on_spark import SparkCall
+from millrace.plan.nodes.on_spark import SparkQuery
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.spark.frames.rows_as_frames import dataset_column, spark_rows, spark_types
@@ -18,7 +18,7 @@ from millrace.spark.frames.rows_as_frames import dataset_column, spark_rows, spa
 class NoAnalyzer:
     """Knows nothing: whoever asks needs Spark."""
 
-    def schema_of(self, query: str | SparkCall, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
+    def schema_of(self, query: SparkQuery, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
         raise AssertionError(f"Spark was asked for {query} over {', '.join(inputs)}")
 
     def functions(self) -> frozenset[str]:

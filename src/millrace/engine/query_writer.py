@@ -35,6 +35,7 @@ from millrace.plan.nodes.row_makers.expand import Expand
 from millrace.plan.nodes.row_makers.generate import Generate
 from millrace.plan.nodes.sort import Sort
 from millrace.plan.nodes.union import Union
+from millrace.plan.nodes.user_code.grouped_map import RowsByKey
 from millrace.plan.nodes.window import Window
 from millrace.sql.aggregates.aggregate_expressions import AggregateExpression
 from millrace.sql.typed_sql import quoted
@@ -97,6 +98,12 @@ def _limit(node: Limit, rows: str) -> str:
 def _sort(node: Sort, rows: str) -> str:
     first = "" if node.rows is None else f" LIMIT {node.rows}"
     return f"SELECT * FROM {rows} ORDER BY {', '.join(key.sql() for key in node.order)}{first}"
+
+
+@body_of.register
+def _rows_by_key(node: RowsByKey, rows: str) -> str:
+    keys = [f"{quoted(key)} NULLS FIRST" for key in node.keys]
+    return f"SELECT * FROM {rows}{' ORDER BY ' + ', '.join(keys) if keys else ''}"
 
 
 @body_of.register

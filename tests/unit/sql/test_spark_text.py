@@ -37,6 +37,7 @@ def test_a_text_over_its_inputs_alone_is_recognised(text: str) -> None:
         ("SELECT current_date FROM input_0", "current_date gives other values"),
         ("SELECT user FROM input_0", "user gives other values"),
         ("SELECT * FROM other", "it reads other"),
+        ("TABLE other", "it reads other"),
         ("SELECT * FROM db.input_0", "it reads db.input_0"),
         ("SELECT a FROM input_0 UNION ALL SELECT b FROM other", "it reads other"),
         ("SELECT * FROM input_0 WHERE a IN (SELECT x FROM other)", "it reads other"),
