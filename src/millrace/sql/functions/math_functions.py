@@ -126,15 +126,6 @@ def _pmod(name: str, args: list[TypedSql]) -> TypedSql:
     return combined(sql, rest.type, [rest, divisor], label=call_label(name, args))
 
 
-@function("positive(x)", group=NUMBERS)
-def _positive(name: str, args: list[TypedSql]) -> TypedSql:
-    require(args[0], args[0].type.is_numeric, "a number", name)
-    if args[0].type == VOID:
-        raise NotNative(f"{name} of NULL is Spark's", fix="cast it")
-    label = None if args[0].label is None else f"(+ {args[0].label})"
-    return combined(args[0].sql, args[0].type, args, label=label)
-
-
 TRIED: Final = {"try_add": "+", "try_subtract": "-", "try_multiply": "*"}
 
 
