@@ -72,7 +72,7 @@ INNER_LAYERS = {
         "implied_conditions",
         "aggregates",
     ],
-    "plan": ["nodes", "spark_analyzer", "relation", "builders", "statements", "planner"],
+    "plan": ["nodes", "spark_analyzer", "relation", "windows", "builders", "statements", "planner"],
     "pipeline": [
         "owner_retries",
         "core",
