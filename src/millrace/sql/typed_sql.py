@@ -24,6 +24,11 @@ ANSI: Final[ContextVar[bool]] = ContextVar("ansi", default=True)
 that can fail is left to Spark, unless it is written so that it gives Spark's other value."""
 
 
+def in_ansi_mode() -> bool:
+    """Whether what does not fit is an error."""
+    return ANSI.get()
+
+
 class ExpressionRefused(Exception):
     """An expression cannot be used: what is wrong, what was found, what to do."""
 
@@ -63,7 +68,7 @@ class TypedSql:
                 fix="calculate parts of it in columns of their own with with_columns, or raise "
                 "Config(expression_sql_chars_max=...)",
             )
-        if self.raises and not ANSI.get():
+        if self.raises and not in_ansi_mode():
             raise NotNative(
                 "with spark.sql.ansi.enabled = false Spark has a value where this would fail",
                 found=self.label or self.sql[:200],

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from millrace.sql.functions.casts import cast
-from millrace.sql.typed_sql import ANSI, NotNative, TypedSql, as_type, combined, failure
+from millrace.sql.typed_sql import NotNative, TypedSql, as_type, combined, failure, in_ansi_mode
 from millrace.sql.types import (
     BYTE,
     DOUBLE,
@@ -101,7 +101,7 @@ def _plain(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
     first, second = cast(left, kind), cast(right, kind)
     if symbol in ("+", "-", "*"):
         value = f"({first.sql} {symbol} {second.sql})"
-        if kind.is_integer and not ANSI.get():
+        if kind.is_integer and not in_ansi_mode():
             return combined(_wrapped(symbol, first, second), kind, [first, second])
         return combined(value, kind, [first, second], raises=kind.is_integer)
     if symbol == "%":
@@ -110,7 +110,7 @@ def _plain(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
             value = f"CASE WHEN {second.sql} = -1 THEN {first.sql} - {first.sql} ELSE {value} END"
     else:
         value = f"({first.sql} {'//' if symbol == 'div' else '/'} {second.sql})"
-        if symbol == "div" and not ANSI.get():
+        if symbol == "div" and not in_ansi_mode():
             zero = TypedSql(sql=as_type("0", kind), type=kind)
             wrapped = _wrapped("-", zero, first)
             value = f"CASE WHEN {second.sql} = -1 THEN {wrapped} ELSE {value} END"
@@ -138,7 +138,7 @@ def divided(
     """A quotient or remainder that fails for a divisor of zero."""
     if never_zero:
         return combined(value, kind, [left, right])
-    if not ANSI.get():
+    if not in_ansi_mode():
         return combined(
             f"CASE WHEN {right.sql} = 0 THEN NULL ELSE {value} END", kind, [left, right]
         )
@@ -156,7 +156,7 @@ def negated(term: TypedSql) -> TypedSql:
             found=f"{term.label or term.sql} of type {term.type}",
             fix="cast it to a number",
         )
-    if term.type.is_integer and not ANSI.get():
+    if term.type.is_integer and not in_ansi_mode():
         zero = TypedSql(sql=as_type("0", term.type), type=term.type)
         return combined(_wrapped("-", zero, term), term.type, [term], label=label)
     return combined(f"(-{term.sql})", term.type, [term], label=label, raises=term.type.is_integer)
@@ -210,7 +210,7 @@ def _checked(symbol: str, narrow: str, kind: SqlType, left: TypedSql, right: Typ
     listed = ", ".join(map(str, numbers))
     digits = f"{WIDE_DECIMAL}('{symbol}', {sides}, {listed})"
     wide = as_type(scaled(digits, kind), kind)
-    ansi = ANSI.get()
+    ansi = in_ansi_mode()
     stop = failure(f"the result of {symbol} does not fit {kind}") if ansi else "NULL"
     missing = f"{left.sql} IS NULL OR {right.sql} IS NULL"
     sql = f"CASE WHEN {missing} THEN NULL ELSE coalesce({narrow}, {wide}, {stop}) END"

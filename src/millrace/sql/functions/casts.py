@@ -15,13 +15,13 @@ from typing import Final
 from millrace.sql.functions.nested.nested_casts import cast_nested
 from millrace.sql.functions.times.time_macros import READ_TEXT
 from millrace.sql.typed_sql import (
-    ANSI,
     NotNative,
     TypedSql,
     as_type,
     combined,
     day_literal,
     failure,
+    in_ansi_mode,
     null_of,
     text_literal,
 )
@@ -235,7 +235,7 @@ def _text_to_boolean(term: TypedSql, to: SqlType) -> tuple[str, bool]:
 
 def _text_to_moment(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     """Text that a macro reads; where that gives null the text is malformed."""
-    if not ANSI.get():
+    if not in_ansi_mode():
         return f"{READ_TEXT[to]}({term.sql})", False
     stop = f"CASE WHEN {term.sql} IS NULL THEN NULL ELSE {_unread(term, to)} END"
     return f"coalesce({READ_TEXT[to]}({term.sql}), {stop})", True

@@ -11,7 +11,14 @@ from typing import Final
 
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.nested.nested_sql import is_ordered, not_here, order_key
-from millrace.sql.typed_sql import ANSI, NotNative, TypedSql, combined, failure, text_literal
+from millrace.sql.typed_sql import (
+    NotNative,
+    TypedSql,
+    combined,
+    failure,
+    in_ansi_mode,
+    text_literal,
+)
 from millrace.sql.types import (
     BOOLEAN,
     STRING,
@@ -39,7 +46,7 @@ def to_common_type(parts: Sequence[TypedSql], where: str, *, mixed: bool = True)
             )
         kind = wider
     kinds = {part.type for part in parts} - {VOID}
-    if STRING in kinds and len(kinds) > 1 and not ANSI.get():
+    if STRING in kinds and len(kinds) > 1 and not in_ansi_mode():
         raise NotNative(
             "with spark.sql.ansi.enabled = false text becomes other types by other rules",
             found=", ".join(f"{part.label or part.sql} of type {part.type}" for part in parts),
