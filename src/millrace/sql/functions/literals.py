@@ -147,5 +147,5 @@ def _check_calendar(value: str, kind: SqlType) -> None:
             datetime(*numbers)  # type: ignore[arg-type]  # noqa: DTZ001 - of no zone
     except ValueError as error:
         raise ExpressionRefused(
-            f"there is no such {kind}", found=f"{value}: {error}", fix="correct it"
+            f"there is no such {kind}", found=f"{value}: {error}", fix="write a day of the calendar"
         ) from None
