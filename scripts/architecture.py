@@ -24,8 +24,8 @@ SRC = ROOT / "src" / "millrace"
 PICTURE = ROOT / "docs" / "pictures" / "architecture.svg"
 BASE = "base"
 """The small modules that all rooms use."""
-FACE = {"workspace": "workspace"} | dict.fromkeys(
-    ("dataset", "dataset_joins", "dataset_results"), "dataset"
+FACE = {"sql_views": "datasets"} | dict.fromkeys(
+    ("workspace", "workspace_sql", "workspace_reader", "spark_session"), "workspace"
 )
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 184, 84, 34, 56, 24
 HEAD = """\

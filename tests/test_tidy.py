@@ -32,7 +32,7 @@ LAYERS = [
     {"pipeline"},
     {"execute"},
     {"spark"},
-    {"workspace", "workspace_sql"},
+    {"workspace", "workspace_sql", "workspace_reader", "spark_session"},
     {"cli", "testing", "__init__"},
 ]
 # So do the folders of a layer that is large.

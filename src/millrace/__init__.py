@@ -116,7 +116,9 @@ if TYPE_CHECKING:
     from millrace.shuffle.reports import ParquetWritten, QueryReport, StageReport
     from millrace.shuffle.runs import Run
     from millrace.spark import register
+    from millrace.spark_session import SessionBuilder, SparkSession
     from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does
+    from millrace.workspace_reader import DataFrameReader
 
 __all__ = [
     "AgentUnreachable",
@@ -136,6 +138,7 @@ __all__ = [
     "CoordinatedRead",
     "Corrupt",
     "CustomPartitioner",
+    "DataFrameReader",
     "DataLost",
     "Dataset",
     "Duration",
@@ -184,9 +187,11 @@ __all__ = [
     "RunEntry",
     "S3Unreachable",
     "SchemaMismatch",
+    "SessionBuilder",
     "SessionStatus",
     "Shuffle",
     "SparkGone",
+    "SparkSession",
     "StageReport",
     "Step",
     "StepFailed",
@@ -216,6 +221,8 @@ __all__ = [
 
 _PUBLIC = {
     "workspace": ("Workspace", "open"),
+    "workspace_reader": ("DataFrameReader",),
+    "spark_session": ("SessionBuilder", "SparkSession"),
     "config": ("Config",),
     "durations": ("Duration",),
     "shuffle.handle": ("PartitionSize", "Shuffle", "VerifyReport"),
