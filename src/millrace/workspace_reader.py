@@ -128,7 +128,8 @@ class DataFrameReader:
         """The rows of ORC files, read by Spark.
 
         Example:
-            >>> ws.spark.range(3).write.orc("numbers.orc", mode="overwrite")
+            >>> import os
+            >>> ws.spark.range(3).write.orc(os.path.abspath("numbers.orc"), mode="overwrite")
             >>> ws.read.orc("numbers.orc").count()
             3
         """
@@ -162,6 +163,13 @@ class DataFrameReader:
         reader = self._runtime.spark.read.format(self._format).options(**self._options)
         if self._schema is not None:
             reader = reader.schema(self._schema)
-        where = os.fspath(path) if isinstance(path, os.PathLike) else path
-        frame = reader.load() if where is None else reader.load(where)
-        return self._runtime.read_frame(frame, None)
+        if path is None:
+            return self._runtime.read_frame(reader.load(), None)
+        paths = [path] if isinstance(path, str | os.PathLike) else path
+        return self._runtime.read_frame(reader.load([_whole_path(p) for p in paths]), None)
+
+
+def _whole_path(path: str | os.PathLike[str]) -> str:
+    """A path from the root on: Spark's process may have another working folder."""
+    text = path_text(path, "load")
+    return text if "://" in text or text.startswith("file:") else os.path.abspath(text)
