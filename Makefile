@@ -46,6 +46,9 @@ cluster: java  ## a standalone Spark of three hosts that are killed at random: S
 sim: $(READY)  ## simulated worlds of coordinated reads: SEED=n one of them, SEEDS=100000 so many
 	@$(BIN)/python -m tests.sim.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
 
+pyspark-methods: $(READY)  ## write the tables of docs/coming-from-pyspark.md
+	@$(BIN)/python scripts/pyspark_methods.py
+
 architecture: $(READY)  ## draw docs/pictures/architecture.svg from the code's own imports
 	@$(BIN)/python scripts/architecture.py
 
@@ -85,4 +88,4 @@ clean:  ## remove what was built, the virtual environment too
 	@rm -rf $(VENV) build dist demo-workspace benchmarks/.data .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup java demo fix check test test-slow cluster sim spark-functions spark-examples docs bench bench-jobs bench-check bench-record wheel clean
+.PHONY: help setup java demo fix check test test-slow cluster sim spark-functions spark-examples pyspark-methods docs bench bench-jobs bench-check bench-record wheel clean

@@ -82,6 +82,8 @@ def public() -> list[Public]:
     out = [Public("millrace", mr)]
     for name, its in listed().items():
         found = resolved(name)
+        if getattr(found, "__module__", "").startswith("pyspark."):
+            continue  # Spark documents it.
         out.append(Public(name, found))
         out += [Public(f"{name}.{each}", getattr(found, each)) for each in its]
     return out

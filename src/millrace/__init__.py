@@ -28,6 +28,9 @@ from millrace.version import __version__
 logging.getLogger("millrace").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
+    from pyspark.sql import Window
+
+    from millrace import functions, types
     from millrace.config import Config
     from millrace.datasets.dataset import Dataset
     from millrace.datasets.grouped_data import GroupedData
@@ -205,10 +208,12 @@ __all__ = [
     "UserError",
     "VerifyReport",
     "WaitingStatus",
+    "Window",
     "Workspace",
     "WorkspaceUnknown",
     "__version__",
     "files",
+    "functions",
     "hash32",
     "json_schema",
     "open",
@@ -217,6 +222,7 @@ __all__ = [
     "register",
     "split",
     "tile",
+    "types",
 ]
 
 _PUBLIC = {
@@ -322,6 +328,8 @@ if not TYPE_CHECKING:  # Else any name would be right for a type checker.
 
         Spark starts many short processes that load this package, and most need little of it.
         """
+        if name == "Window":  # Spark Connect's, which needs no session.
+            return import_module("pyspark.sql.connect.window").Window
         if name in _HOMES:
             found = getattr(import_module(f"millrace.{_HOMES[name]}"), name)
             globals()[name] = found

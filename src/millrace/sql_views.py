@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from millrace.config import Config
 from millrace.errors import UserError
-from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_context import BuildContext, UserFunctions
 from millrace.plan.builders.build_on_spark import on_spark
 from millrace.plan.builders.operators import spark_name
 from millrace.plan.nodes.node import Node
@@ -37,6 +37,10 @@ class SparkQuestions(Protocol):
     @property
     def analyzer(self) -> SparkAnalyzer:
         """Tells the columns of what Spark will compute."""
+
+    @property
+    def udfs(self) -> UserFunctions:
+        """The functions that users made with PySpark."""
 
 
 class SqlViews:
@@ -100,7 +104,11 @@ class SqlViews:
     def context(self) -> BuildContext:
         """The surroundings of a statement."""
         return BuildContext(
-            config=self._config, on_spark=self._on_spark, catalog=self, local_rows=self._rows
+            config=self._config,
+            on_spark=self._on_spark,
+            catalog=self,
+            local_rows=self._rows,
+            udfs=self._spark.udfs,
         )
 
     def _on_spark(self, inputs: Sequence[tuple[str, Node]], query: str, reason: str) -> Node:

@@ -19,6 +19,8 @@ from millrace.workspace_reader import DataFrameReader
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from millrace.spark.udfs.udf_registry import UdfRegistry
+
 
 class WorkspaceSql:
     """DataFrames of Spark, and SQL over views. `Workspace` is one."""
@@ -41,6 +43,20 @@ class WorkspaceSql:
             2
         """
         return self._dataset(self._runtime.views.statement(text, args))
+
+    @property
+    def udf(self) -> UdfRegistry:
+        """Functions that SQL calls by name: `ws.udf.register(name, function, type)`.
+
+        They run in the tasks, as Spark would call them.
+
+        Example:
+            >>> twice = ws.udf.register("twice", lambda x: x * 2, "long")
+            >>> ws.view("orders", orders)
+            >>> ws.sql("SELECT max(twice(amount)) AS most FROM orders").collect()
+            [Row(most=60)]
+        """
+        return self._runtime.dataset_runner().registry
 
     def view(self, name: str, rows: Dataset | Paths | DataFrame) -> None:
         """Name a dataset, Parquet files or a DataFrame, for `sql`. It replaces an older view.

@@ -37,15 +37,14 @@ def test_every_join_gives_sparks_answer(
 ) -> None:
     ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
     left, right = (ws.read_parquet(path) for path in tables)
-    theirs = spark.read.parquet(tables[0]).join(
-        spark.read.parquet(tables[1]).toDF("k", "s_right", "f_right", "v_right"), "k", how
-    )
+    theirs = spark.read.parquet(tables[0]).join(spark.read.parquet(tables[1]), "k", how)
 
     mine = left.join(right, on="k", how=how)
 
-    expected = theirs.toArrow()
-    found = mine.to_arrow()
-    assert found.column_names == expected.column_names
+    assert mine.columns == theirs.columns
+    positions = [str(number) for number in range(len(mine.columns))]
+    expected = theirs.toDF(*positions).toArrow()
+    found = mine.toDF(*positions).to_arrow()
     assert [f.type for f in found.schema] == [f.type for f in expected.schema]
     assert rows_of(found) == rows_of(expected)
 
@@ -219,7 +218,7 @@ def test_wrong_calls_are_refused_when_they_are_made(
 
     with pytest.raises(UserError, match=r"no column amount, in filter\('amount > 1'\)"):
         left.filter("amount > 1")
-    with pytest.raises(UserError, match="a condition of type"):
+    with pytest.raises(UserError, match="FILTER_NOT_BOOLEAN"):
         left.filter("v + 1")
     with pytest.raises(UserError, match="uper"):
         left.select("uper(s)")

@@ -196,3 +196,26 @@ def test_queries_of_several_threads_do_not_meet(ws: mr.Workspace, texts: Path) -
     for thread in threads:
         thread.join()
     assert results == {number: [{"twice": 2, "x": "x" * number}] for number in range(1, 4)}
+
+
+def test_a_table_of_sparks_catalog_is_recognised_by_its_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=mr.Config().with_options(recent_change="1ms"))
+    folder = tmp_path / "kept"
+    spark.range(5).write.parquet(str(folder))
+    spark.sql(f"CREATE TABLE millrace_kept USING parquet LOCATION '{folder}'")
+    spark.range(3).createOrReplaceTempView("millrace_seen")
+    try:
+        kept = ws.sql("SELECT sum(id) AS n FROM millrace_kept")
+        assert kept.to_arrow().to_pylist() == [{"n": 10}]
+        assert ran(ws.sql("SELECT max(id) AS n FROM millrace_kept"))["on Spark 0"][0] == 0
+        seen = ws.sql("SELECT sum(id) AS n FROM millrace_seen")
+        assert ran(seen)["on Spark 0"][0] > 0
+        assert ran(seen)["on Spark 0"][0] > 0
+        assert "which may change" in str(seen.run())
+        spark.sql("INSERT INTO millrace_kept VALUES (100)")
+        assert kept.to_arrow().to_pylist() == [{"n": 110}]
+    finally:
+        spark.sql("DROP TABLE millrace_kept")
+        spark.catalog.dropTempView("millrace_seen")

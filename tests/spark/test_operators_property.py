@@ -128,6 +128,7 @@ def test_joins_on_every_type_of_key(
         with in_this_process():
             for config in list(CONFIGS)[turn::3]:
                 ours, others = (datasets[config][side].select("id", key) for side in (one, two))
+                others = others.rename(id="id_right")
                 found = ours.join(others, on=key, how=how).to_arrow()
                 assert_same(found, expected, f"{how} join on {key}, {config}, {(one, two)}")
 

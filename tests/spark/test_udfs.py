@@ -16,17 +16,26 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody does
 from pyspark.sql.types import Row
 from sqlglot import exp
+from tests.spark.dataset_kit import CONFIGS
 
 import millrace as mr
 from millrace.datasets.dataset import Dataset
 from millrace.datasets.dataset_base import plan_of
 from millrace.errors import FunctionFailed
 from millrace.plan.builders.build_context import BuildContext
-from millrace.plan.builders.build_udf_calls import udf_tree, with_udf_columns
+from millrace.plan.builders.build_udf_calls import (
+    aggregate_calls,
+    map_groups,
+    map_rows,
+    udf_tree,
+    with_udf_columns,
+)
 from millrace.plan.builders.operators import project
+from millrace.plan.nodes.user_code.udf_calls import AddColumns
+from millrace.plan.nodes.user_code.user_function import FunctionCall
 from millrace.plan.relation import relation_of
 from millrace.spark.frames.rows_as_frames import of_table
-from millrace.spark.udfs.pyspark_functions import function_of_udf
+from millrace.spark.udfs.pyspark_functions import function_of_udf, rows_function
 
 pytestmark = pytest.mark.spark
 PANDAS_UDF = F.pandas_udf  # type: ignore[attr-defined]
@@ -128,45 +137,174 @@ WRONG_TYPES: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-def same(udf: Any, columns: tuple[str, ...], spark: SparkSession, ws: mr.Workspace) -> None:  # noqa: ANN401
-    frame = of_table(spark, TABLE)
-    dataset = ws.from_arrow(TABLE)
-    theirs: Any
+def in_process(udf: Any, columns: tuple[str, ...], zone: str) -> str:  # noqa: ANN401 - PySpark's
+    """The results as a task makes them, or that there are none."""
+    function = function_of_udf(udf)
+    call = FunctionCall(column="r", function=function, arguments=columns)
+    schema = pa.schema([("r", function.result)])
+    added = AddColumns((), (call,), TABLE.schema, schema, zone)
+    batches = TABLE.combine_chunks().to_batches(max_chunksize=3)
     try:
-        theirs = frame.select(udf(*columns).alias("r")).toArrow()["r"]
-    except Exception:  # noqa: BLE001 - Spark's, of any kind
-        with pytest.raises(FunctionFailed):
-            rows(called(dataset, udf, *columns))
-        return
-    mine = called(dataset, udf, *columns)
-    assert repr(rows(mine)) == repr(theirs.to_pylist())
-    assert mine.arrow_schema.field("r").type == theirs.type or "timestamp" in str(theirs.type)
+        return repr([value for made in added(iter(batches)) for value in made["r"].to_pylist()])
+    except Exception:  # noqa: BLE001 - of any kind
+        return "an error"
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_functions_of_every_kind_give_sparks_rows(
-    spark: SparkSession, ws: mr.Workspace, zone: str
-) -> None:
+@pytest.mark.parametrize("zone", ["UTC", pytest.param("America/New_York", marks=pytest.mark.slow)])
+def test_functions_of_every_kind_give_sparks_rows(spark: SparkSession, zone: str) -> None:
+    udfs = {name: make() for name, make in UDFS.items()}
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        for name, make in UDFS.items():
-            udf, columns = make()
-            try:
-                same(udf, columns, spark, ws)
-            except AssertionError as error:
-                raise AssertionError(f"{name}: {error}") from error
+        frame = of_table(spark, TABLE).coalesce(1)
+        theirs = frame.select(*(udf(*columns).alias(n) for n, (udf, columns) in udfs.items()))
+        expected = {name: repr(column.to_pylist()) for name, column in _columns(theirs.toArrow())}
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert {n: in_process(udf, columns, zone) for n, (udf, columns) in udfs.items()} == expected
 
 
+def _columns(table: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
+    return list(zip(table.column_names, table.columns, strict=True))
+
+
+@pytest.mark.slow  # A job for each of them: many fail.
 @pytest.mark.parametrize("arrow", [True, False])
 def test_results_of_another_type_become_what_they_become_in_spark(
     spark: SparkSession,
-    ws: mr.Workspace,
     arrow: bool,  # noqa: FBT001 - a case
 ) -> None:
+    mine, theirs = {}, {}
     for name, (function, result) in WRONG_TYPES.items():
+        udf = F.udf(function, result, useArrow=arrow)
+        mine[name] = in_process(udf, ("i",), "UTC")
         try:
-            same(F.udf(function, result, useArrow=arrow), ("i",), spark, ws)
-        except AssertionError as error:
-            raise AssertionError(f"{name}: {error}") from error
+            rows_of_spark = of_table(spark, TABLE).select(udf("i").alias("r")).toArrow()["r"]
+            theirs[name] = repr(rows_of_spark.to_pylist())
+        except Exception:  # noqa: BLE001 - Spark's, of any kind
+            theirs[name] = "an error"
+    assert mine == theirs
+
+
+def _scaled(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(d=frame["d"] - frame["d"].mean())[["k", "d"]]
+
+
+def _counted(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"k": [key[0]], "n": [len(frame)]})
+
+
+def _arrow_counted(table: pa.Table) -> pa.Table:
+    return pa.table({"n": pa.array([table.num_rows], pa.int64())})
+
+
+def _mean(values: pd.Series) -> float:
+    return float(values.mean())
+
+
+def _doubled_frames(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for frame in frames:
+        yield frame.assign(d=frame["d"] * 2)
+
+
+def _first_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.select(["k"]).slice(0, 1)
+
+
+GROUPS = pa.table(
+    {
+        "k": pa.array([1.0, None, float("nan"), 0.0, -0.0, 1.0, float("nan"), None, 7.0] * 40),
+        "d": pa.array([float(n) for n in range(360)]),
+    }
+)
+
+
+def sorted_rows(table: pa.Table) -> list[str]:
+    return sorted(
+        repr([0.0 if value == 0.0 else value for value in row.values()])
+        for row in table.to_pylist()
+    )
+
+
+@pytest.mark.parametrize("config", ["one task", "cut up"])
+def test_functions_over_groups_and_rows_give_sparks_rows(
+    spark: SparkSession, tmp_path: Path, config: str
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
+    frame, dataset = of_table(spark, GROUPS).repartition(3), ws.from_arrow(GROUPS)
+    keys, node = [exp.column("k")], plan_of(dataset)
+
+    def by_group(function: Any, schema: str, method: str = "applyInPandas") -> pa.Table:  # noqa: ANN401
+        plan = map_groups(BuildContext(), node, keys, rows_function(function, schema, method))
+        return Dataset(relation_of(plan), dataset._runner).to_arrow()
+
+    grouped = frame.groupBy("k")
+    for function, schema in ((_scaled, "k double, d double"), (_counted, "k double, n long")):
+        theirs = grouped.applyInPandas(function, schema).toArrow()
+        assert sorted_rows(by_group(function, schema)) == sorted_rows(theirs)
+    theirs = grouped.applyInArrow(_arrow_counted, "n long").toArrow()
+    mine = by_group(_arrow_counted, "n long", "applyInArrow")
+    assert sorted_rows(mine) == sorted_rows(theirs)
+
+    mean = PANDAS_UDF(_mean, "double")
+    calls = [("m", function_of_udf(mean), [exp.column("d")])]
+    plan = aggregate_calls(BuildContext(), node, ["k"], calls)
+    theirs = grouped.agg(mean("d").alias("m")).toArrow()
+    mine = Dataset(relation_of(plan), dataset._runner).to_arrow()
+    assert sorted_rows(mine) == sorted_rows(theirs)
+
+    doubled = rows_function(_doubled_frames, "k double, d double", "mapInPandas")
+    theirs = frame.mapInPandas(_doubled_frames, "k double, d double").toArrow()
+    mine = Dataset(relation_of(map_rows(node, doubled)), dataset._runner).to_arrow()
+    assert sorted_rows(mine) == sorted_rows(theirs)
+    wrong = rows_function(_first_batches, "k long", "mapInArrow")
+    with pytest.raises(FunctionFailed, match="expected .'bigint'"):
+        Dataset(relation_of(map_rows(node, wrong)), dataset._runner).to_arrow()
+
+
+def test_calls_of_functions_are_reused_until_their_code_changes(
+    spark: SparkSession, ws: mr.Workspace
+) -> None:
+    del spark
+    dataset = ws.from_arrow(TABLE)
+
+    def ran(udf: Any) -> int:  # noqa: ANN401 - PySpark's
+        return called(dataset, udf, "i").run().ran
+
+    assert ran(F.udf(lambda x: x, "int")) == 1
+    assert ran(F.udf(lambda x: x, "int")) == 0
+    assert ran(F.udf(lambda x: x, "long")) == 1
+    assert ran(F.udf(lambda x: -x if x else x, "int")) == 1
+    random = F.udf(lambda x: x, "int").asNondeterministic()
+    assert (ran(random), ran(random)) == (1, 1)
+    report = called(dataset, random, "i").run()
+    assert "it is not deterministic, as its user says" in str(report)
+
+
+def test_an_error_in_a_function_names_it_and_its_line(ws: mr.Workspace) -> None:
+    def broken(value):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - Spark reads hints
+        return value // 0
+
+    with pytest.raises(FunctionFailed, match="broken raised") as caught:
+        rows(called(ws.from_arrow(TABLE), F.udf(broken, "int"), "i"))
+    assert "ZeroDivisionError" in str(caught.value)
+    assert "value // 0" in str(caught.value)
+
+
+def test_sql_calls_registered_functions_everywhere(ws: mr.Workspace) -> None:
+    ws.udf.register("plus", lambda x, y: None if x is None or y is None else x + y, "long")
+    ws.udf.register("size_of", PANDAS_UDF(_lengths, "double"))
+    ws.view("t", ws.from_arrow(TABLE))
+
+    query = ws.sql(
+        "SELECT plus(plus(i, 1), i % 10) + 1 AS a, CASE WHEN size_of(s) > 0 THEN s END AS s "
+        "FROM t WHERE plus(i, 0) IS NOT NULL ORDER BY a"
+    )
+    assert [tuple(row) for row in query.collect()] == [(-4, None), (4, "a"), (2147483656, "täxt")]
+    grouped = ws.sql("SELECT plus(i % 2, 0) AS k, sum(plus(l, 1)) AS n FROM t GROUP BY 1")
+    assert {tuple(row) for row in grouped.collect()} == {
+        (1, -2),
+        (-1, 4611686018427387905),
+        (None, None),
+    }
+    assert "on Spark" not in str(query.explain()) + str(grouped.explain())

@@ -9,16 +9,16 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.plan.nodes.node import Node
-from millrace.plan.nodes.on_spark import SparkCall
+from millrace.plan.nodes.on_spark import SparkQuery
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
-from millrace.spark.frames.rows_as_frames import spark_rows, spark_types
+from millrace.spark.frames.rows_as_frames import dataset_column, spark_rows, spark_types
 
 
 class NoAnalyzer:
     """Knows nothing: whoever asks needs Spark."""
 
-    def schema_of(self, query: str | SparkCall, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
+    def schema_of(self, query: SparkQuery, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
         raise AssertionError(f"Spark was asked for {query} over {', '.join(inputs)}")
 
     def functions(self) -> frozenset[str]:
@@ -33,6 +33,10 @@ class NoRunner:
     @property
     def config(self) -> Config:
         return Config()
+
+    @property
+    def spark_session(self) -> Any:  # noqa: ANN401 - there is none
+        raise AssertionError
 
     @property
     def analyzer(self) -> SparkAnalyzer | None:
@@ -56,7 +60,7 @@ class NoRunner:
     def write_parquet(self, plan: Node, *_: object) -> ParquetWritten:
         raise AssertionError(plan)
 
-    def show(self, *_: object) -> None:
+    def show(self, *_: object, **__: object) -> None:
         raise AssertionError
 
     def spark_schema(self, schema: pa.Schema) -> Any:  # noqa: ANN401 - of pyspark
@@ -64,3 +68,9 @@ class NoRunner:
 
     def spark_rows(self, rows: pa.Table) -> Any:  # noqa: ANN401 - of pyspark
         return spark_rows(rows)
+
+    def scan_frame(self, *_: object) -> Node:
+        raise AssertionError
+
+    def spark_column(self, name: str, number: int) -> Any:  # noqa: ANN401 - of pyspark
+        return dataset_column(name, number)

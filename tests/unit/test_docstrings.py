@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import GroupedData as SparkGroupedData
 from tests.docstring_kit import (
     ORDERS,
     Public,
@@ -46,8 +48,12 @@ INSIDE = {
     "Config": {"peer_ms"},
     "KeyRange": {"contains", "mask", "overlap"},
     "PartitionedBatch": {"nbytes"},
+    "Window": {"partitionBy", "orderBy", "rowsBetween", "rangeBetween"},
     "PaidService": {"caption"},
 }
+# Spark documents what these do: docs/coming-from-pyspark.md lists all of them.
+INSIDE["Dataset"] = {name for name in dir(DataFrame) if hasattr(mr.Dataset, name)}
+INSIDE["GroupedData"] = {name for name in dir(SparkGroupedData) if hasattr(mr.GroupedData, name)}
 # These keep a contract that is listed with their base, or that only Millrace itself calls.
 WHOLE_CLASSES_INSIDE = {
     "LyingDisk",

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final, Union
 
 from sqlglot import exp
 
 from millrace.plan.builders.build_select import attribute_tree
 from millrace.plan.relation import Relation
+from millrace.sql import connect_expressions
 from millrace.sql.parser import read
 from millrace.sql.syntax_errors import pointed, refuse_name
 from millrace.sql.typed_sql import ExpressionRefused
 from millrace.text import did_you_mean
 
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+ColumnOrName = Union["Column", str]
 _ORDER: Final = re.compile(
     r"(?P<what>.+?)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
     re.IGNORECASE | re.DOTALL,
@@ -30,16 +35,27 @@ def column_tree(given: object, relation: Relation) -> exp.Expression:
     if isinstance(given, str):
         named = _named(given, relation)
         return named if named is not None else read(given)
+    if hasattr(given, "_expr"):
+        return connect_expressions.column_tree(given)
+    if hasattr(given, "_jc"):
+        raise ExpressionRefused(
+            "a column of a classic Spark session cannot be read here",
+            found=str(given),
+            fix="make it with `from millrace import functions as F`, or write Spark SQL as text",
+        )
     return read(given)  # type: ignore[arg-type] # Not text: it is refused.
+
+
+def flat(given: Iterable[object]) -> list[object]:
+    """Arguments in which a list stands for its elements, as in `select(["a", "b"])`."""
+    return [
+        part for value in given for part in (value if isinstance(value, list | tuple) else (value,))
+    ]
 
 
 def column_trees(given: Iterable[object], relation: Relation) -> list[exp.Expression]:
     """The trees of columns; a list among them stands for its elements."""
-    out = []
-    for value in given:
-        values = value if isinstance(value, list | tuple) else [value]
-        out += [column_tree(part, relation) for part in values]
-    return out
+    return [column_tree(part, relation) for part in flat(given)]
 
 
 def value_tree(given: object, relation: Relation, fix: str = "leave it out") -> exp.Expression:
@@ -50,8 +66,24 @@ def value_tree(given: object, relation: Relation, fix: str = "leave it out") -> 
     return tree
 
 
-def order_tree(given: object, relation: Relation) -> exp.Expression:
-    """The tree of a sort key: `"a"`, `"b DESC"` or `"year(c) ASC NULLS LAST"`, or a Column."""
+def order_tree(given: object, relation: Relation, ascending: bool | None = None) -> exp.Expression:
+    """The tree of a sort key: a text as `"b DESC NULLS LAST"`, a Column, or a position.
+
+    `ascending` says the direction, whatever the key says.
+    """
+    tree = _order(given, relation)
+    if ascending is None:
+        return tree
+    bare = tree.this if isinstance(tree, exp.Ordered) else tree
+    return exp.Ordered(this=bare, desc=not ascending, nulls_first=ascending)
+
+
+def _order(given: object, relation: Relation) -> exp.Expression:
+    if hasattr(given, "_expr") or hasattr(given, "_jc"):
+        return column_tree(given, relation)
+    if isinstance(given, int) and 0 < abs(given) <= len(relation.visible):
+        tree = attribute_tree(relation.visible[abs(given) - 1])
+        return exp.Ordered(this=tree, desc=given < 0, nulls_first=given > 0)
     named = _named(given, relation) if isinstance(given, str) else None
     if named is not None:
         return named

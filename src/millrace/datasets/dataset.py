@@ -7,18 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
-from millrace.datasets.column_arguments import value_tree
+from millrace.datasets.column_arguments import ColumnOrName, column_tree, flat
 from millrace.datasets.dataset_base import shown_call
 from millrace.datasets.dataset_joins import DatasetJoins
-from millrace.datasets.dataset_results import DatasetResults
+from millrace.datasets.dataset_missing import DatasetMissing
+from millrace.datasets.dataset_statistics import DatasetStatistics
+from millrace.datasets.dataset_writer import DatasetWrites
 from millrace.datasets.grouped_data import GroupedData
 from millrace.plan.builders.name_resolution import resolve
 from millrace.sql.name_checks import check_rows
 
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Dataset(DatasetJoins, DatasetResults):
+class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites):
     """A query: a source, and the operators over its rows. `ws.read_parquet` and others make one.
 
     Example:
@@ -27,30 +33,44 @@ class Dataset(DatasetJoins, DatasetResults):
         [{'nation': 'de', 'total': 20}, {'nation': 'fr', 'total': 40}]
     """
 
-    def group_by(self, *keys: str) -> GroupedData:
+    def group_by(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
         """Groups of rows with equal keys, for `.agg(...)`. Null is a key as any other value.
 
         Example:
             >>> orders.group_by("cust_id").agg(n="count(*)").sort("cust_id").to_arrow().to_pylist()
             [{'cust_id': 1, 'n': 2}, {'cust_id': 2, 'n': 1}]
         """
-        call = shown_call("group_by", keys)
-        with self._building(call):
-            trees = tuple(value_tree(key, self._relation) for key in keys)
+        given = flat(keys)
+        with self._building(shown_call("group_by", given)):
+            trees = tuple(column_tree(key, self._relation) for key in given)
             for tree in trees:
                 resolve(tree, self._relation.attributes)
-        return GroupedData(self, trees, ", ".join(map(str, keys)))
+        return GroupedData(self, trees, ", ".join(map(str, given)))
 
-    def agg(self, aggregates: Mapping[str, str] | None = None, /, **more: str) -> Dataset:
+    def groupBy(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
+        """`group_by` under Spark's name."""
+        return self.group_by(*keys)
+
+    def groupby(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
+        """`group_by` under Spark's other name."""
+        return self.group_by(*keys)
+
+    def agg(
+        self,
+        aggregates: Mapping[str, ColumnOrName] | ColumnOrName | None = None,
+        /,
+        *columns: ColumnOrName,
+        **more: ColumnOrName,
+    ) -> Dataset:
         """One row for all rows: `agg(total="sum(amount)", n="count(*)")`.
 
         Example:
             >>> orders.agg({"total amount": "sum(amount)"}, n="count(*)").to_arrow().to_pylist()
             [{'total amount': 60, 'n': 3}]
         """
-        return GroupedData(self, (), "").agg(aggregates, **more)
+        return GroupedData(self, (), "").agg(aggregates, *columns, **more)
 
-    def show(self, n: int = 20, truncate: int = 20) -> None:
+    def show(self, n: int = 20, truncate: bool | int = 20, vertical: bool = False) -> None:
         """Print the first rows as Spark's `show` does; `truncate=False` shows long values whole.
 
         Example:
@@ -63,7 +83,8 @@ class Dataset(DatasetJoins, DatasetResults):
             +-------+------+
         """
         check_rows(n, f"show({n!r})")
-        self._runner.show(self.limit(n + 1).to_arrow(), n, truncate)
+        rows = self.limit(n + 1).to_arrow()
+        self._runner.show(rows, n, truncate=truncate, vertical=vertical)
 
     def count(self) -> int:
         """The number of rows.
@@ -72,4 +93,36 @@ class Dataset(DatasetJoins, DatasetResults):
             >>> orders.count()
             3
         """
-        return int(self.agg(n="count(*)").to_arrow()["n"][0].as_py())
+        return int(self.agg(n="count(*)")._value()[0])
+
+    def head(self, n: int | None = None) -> Row | list[Row] | None:
+        """The first row, or None; with a number the first rows."""
+        if n is None:
+            rows = self.take(1)
+            return rows[0] if rows else None
+        return self.take(n)
+
+    def first(self) -> Row | None:
+        """The first row, or None."""
+        rows = self.take(1)
+        return rows[0] if rows else None
+
+    def take(self, num: int) -> list[Row]:
+        """The first rows."""
+        return self.limit(num).collect()
+
+    def isEmpty(self) -> bool:
+        """Whether there is no row."""
+        return not self.limit(1).to_arrow().num_rows
+
+    def checkpoint(self, eager: bool = True) -> Self:
+        """`durable()`; the rows are saved now, or when a query needs them."""
+        saved = self.durable()
+        if eager:
+            saved.run()
+        return saved
+
+    def localCheckpoint(self, eager: bool = True, storageLevel: object = None) -> Self:
+        """`checkpoint()`: what is saved here outlives executors."""
+        del storageLevel
+        return self.checkpoint(eager)

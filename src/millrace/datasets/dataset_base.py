@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from millrace.errors import UserError
 from millrace.plan.builders.build_context import BuildContext, UserFunctions
 from millrace.plan.builders.build_on_spark import on_spark
 from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.on_spark import SparkCall
 from millrace.plan.planner.plan_depth import check_plan_size
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.spark_analyzer import SparkAnalyzer
@@ -27,9 +28,10 @@ from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.expressions import as_user_error
 from millrace.sql.name_checks import check_distinguishable
 from millrace.sql.text_limits import limits_of
+from millrace.sql.typed_sql import NotNative
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
 _numbers: Final = count(1)
@@ -41,6 +43,10 @@ class PlanRunner(Protocol):
     @property
     def config(self) -> Config:
         """The limits of its workspace."""
+
+    @property
+    def spark_session(self) -> SparkSession:
+        """The session of the workspace; one is started if there is none."""
 
     @property
     def analyzer(self) -> SparkAnalyzer | None:
@@ -64,7 +70,7 @@ class PlanRunner(Protocol):
     ) -> ParquetWritten:
         """Write the rows of a plan as Parquet files."""
 
-    def show(self, rows: pa.Table, count: int, truncate: int) -> None:
+    def show(self, rows: pa.Table, count: int, *, truncate: bool | int, vertical: bool) -> None:
         """Print rows as Spark does."""
 
     def spark_schema(self, schema: pa.Schema) -> StructType:
@@ -72,6 +78,12 @@ class PlanRunner(Protocol):
 
     def spark_rows(self, rows: pa.Table) -> list[Row]:
         """Rows as Spark's `collect` gives them."""
+
+    def scan_frame(self, frame: DataFrame) -> Node:
+        """A Spark DataFrame as a plan."""
+
+    def spark_column(self, name: str, number: int) -> Column:
+        """A column that is named through the dataset of this number."""
 
 
 D = TypeVar("D", bound="DatasetBase")
@@ -109,6 +121,25 @@ class DatasetBase:
             raise UserError("no column is left\n  to fix: keep at least one")
         return type(self)(relation, self._runner)
 
+    def _on_spark(self, method: str, *arguments: object, reason: str, **named: object) -> Self:
+        """The rows of a method of Spark's DataFrame over this dataset."""
+        call = SparkCall(method=method, args=arguments, kwargs=named)
+        with self._building(str(call)):
+            analyzer = self._runner.analyzer
+            if analyzer is None:
+                raise NotNative(reason, fix="use a workspace with Spark")
+            return self._with_plan(on_spark(analyzer, [("input_0", self._plan)], call, reason))
+
+    def _spark_rows_now(self, method: str, *arguments: object) -> Self:
+        """The rows of a method of Spark's DataFrame whose columns the rows decide: it runs now."""
+        frame = self._runner.frame(self._plan)
+        return self._with_plan(self._runner.scan_frame(getattr(frame, method)(*arguments)))
+
+    def _value(self) -> list[Any]:
+        """The values of the first column; the query runs."""
+        batches, _ = self._runner.batches(self._plan)
+        return [value for batch in batches for value in batch.column(0).to_pylist()]
+
     def _with_plan(self, plan: Node) -> Self:
         """A dataset of the same workspace whose columns have the plan's names."""
         return self._with(relation_of(plan))
@@ -122,7 +153,7 @@ def plan_of(dataset: DatasetBase) -> Node:
 @contextmanager
 def building(dataset: DatasetBase, call: str) -> Iterator[BuildContext]:
     """The surroundings of a call; what is refused becomes an error that names the call."""
-    runner = dataset._runner  # noqa: SLF001 - for the package, not for users
+    runner = dataset._runner
     with limits_of(runner.config), as_user_error(call):
         builder = None if runner.analyzer is None else partial(on_spark, runner.analyzer)
         yield BuildContext(config=runner.config, on_spark=builder, udfs=runner.udfs, call=call)
@@ -130,12 +161,12 @@ def building(dataset: DatasetBase, call: str) -> Iterator[BuildContext]:
 
 def dataset_with(dataset: D, relation: Relation) -> D:
     """A dataset of another relation in the same workspace."""
-    return dataset._with(relation)  # noqa: SLF001 - for the package, not for users
+    return dataset._with(relation)
 
 
 def relation_in(dataset: DatasetBase) -> Relation:
     """The relation of a dataset."""
-    return dataset._relation  # noqa: SLF001 - for the package, not for users
+    return dataset._relation
 
 
 def relation_of_other(other: object, call: str) -> Relation:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from millrace.datasets.column_arguments import ColumnOrName, value_tree
 from millrace.datasets.dataset_base import DatasetBase, relation_of_other
-from millrace.datasets.dataset_rows import DatasetRows
-from millrace.errors import UserError
+from millrace.datasets.dataset_sets import DatasetSets
 from millrace.plan.builders.build_join import Names, join_kind, plan_join
 from millrace.plan.builders.build_ordered_joins import plan_asof, plan_interval
-from millrace.plan.builders.build_relation_join import join_using
+from millrace.plan.builders.build_relation_join import join_on, join_using
+from millrace.plan.builders.operators import all_of
 from millrace.plan.nodes.node import Node
 from millrace.sql.name_checks import name_list
 from millrace.sql.ordered_offsets import OffsetValue
@@ -19,18 +20,18 @@ from millrace.sql.text_limits import limits_of
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class DatasetJoins(DatasetRows):
+class DatasetJoins(DatasetSets):
     """The calls of a dataset that join it with another one."""
 
     def join(
         self,
         other: DatasetBase,
-        on: str | Sequence[str] | None = None,
-        how: str = "inner",
+        on: ColumnOrName | Sequence[ColumnOrName] | None = None,
+        how: str | None = None,
         *,
         left_on: str | Sequence[str] | None = None,
         right_on: str | Sequence[str] | None = None,
-        condition: str | None = None,
+        condition: ColumnOrName | None = None,
     ) -> Self:
         """Pairs of rows whose keys are equal and for which the condition, if any, is true.
 
@@ -46,24 +47,46 @@ class DatasetJoins(DatasetRows):
             >>> orders.join(customers, on="cust_id", how="left", condition="nation = 'fr'").count()
             3
         """
-        if on is not None and left_on is None and right_on is None and condition is None:
-            call = f"join(on={on!r}, how={how!r})"
-            kind, right = join_kind(how, call), relation_of_other(other, "join")
-            if kind == "cross":
-                raise UserError(f'{call}: a cross join has no keys\n  to fix: use how="inner"')
-            with self._building(call) as context:
-                return self._with(join_using(context, self._relation, right, kind, name_list(on)))
+        if left_on is None and right_on is None and not isinstance(condition, str):
+            return self._joined_as_spark(other, condition if on is None else on, how)
         with limits_of(self._runner.config):
             plan = plan_join(
                 self._plan,
                 self._other_plan(other, "join"),
-                on=on,
+                on=on,  # type: ignore[arg-type] # Columns are refused there.
                 left_on=left_on,
                 right_on=right_on,
-                how=how,
-                condition=condition,
+                how=how or "inner",
+                condition=condition,  # type: ignore[arg-type] # As above.
             )
         return self._with_plan(plan)
+
+    def crossJoin(self, other: DatasetBase) -> Self:
+        """All pairs of rows."""
+        with self._building("crossJoin()") as context:
+            right = relation_of_other(other, "crossJoin")
+            return self._with(join_on(context, self._relation, right, "cross", None))
+
+    def _joined_as_spark(self, other: object, on: object, how: str | None) -> Self:
+        """A join on names that both sides have, or on conditions; without them, all pairs."""
+        call = f"join(on={on!r}, how={how!r})"
+        right = relation_of_other(other, "join")
+        kind = join_kind("inner" if how is None else how, call)
+        keys = list(on) if isinstance(on, list | tuple) else [] if on is None else [on]
+        if any(not isinstance(key, str) and not _is_column(key) for key in keys):
+            name_list(on)  # type: ignore[arg-type] # It refuses what is no text.
+        if kind == "cross" and keys:
+            kind = "inner"
+        with self._building(call) as context:
+            names = [key for key in keys if isinstance(key, str)]
+            if keys and len(names) == len(keys):
+                joined = join_using(context, self._relation, right, kind, names)
+            else:
+                both = join_on(context, self._relation, right, "cross", None)
+                trees = [value_tree(key, both) for key in keys]
+                condition = all_of(trees) if trees else None
+                joined = join_on(context, self._relation, right, kind, condition)
+            return self._with(joined)
 
     def join_asof(
         self,
@@ -144,3 +167,7 @@ class DatasetJoins(DatasetRows):
 
     def _other_plan(self, other: object, call: str) -> Node:
         return relation_of_other(other, call).output()
+
+
+def _is_column(given: object) -> bool:
+    return hasattr(given, "_expr") or hasattr(given, "_jc")

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millrace.datasets.dataset_base import DatasetBase
 from millrace.errors import UserError
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.scan import Scan
 from millrace.plan.relation import Relation
 from millrace.shuffle.reports import ParquetWritten, QueryReport
+from millrace.sql.name_checks import check_rows
 from millrace.text import HtmlText, PlainText
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -75,6 +78,72 @@ class DatasetResults(DatasetBase):
             [10, 20, 30]
         """
         return pa.Table.from_batches(self.to_batches(), self.arrow_schema)
+
+    def toArrow(self) -> pa.Table:
+        """`to_arrow` under Spark's name."""
+        return self.to_arrow()
+
+    def toPandas(self) -> Any:  # noqa: ANN401 - a DataFrame of pandas
+        """All rows as a DataFrame of pandas, with the types that Spark chooses."""
+        return self.to_spark().toPandas()
+
+    def toLocalIterator(self, prefetchPartitions: bool = False) -> Iterator[Row]:
+        """All rows one by one, read batch by batch."""
+        del prefetchPartitions
+        return (
+            row
+            for batch in self.to_batches()
+            for row in self._runner.spark_rows(pa.Table.from_batches([batch]))
+        )
+
+    def tail(self, num: int) -> list[Row]:
+        """The last rows."""
+        check_rows(num, f"tail({num!r})")
+        last: list[pa.RecordBatch] = []
+        count = 0
+        for batch in self.to_batches():
+            last.append(batch)
+            count += batch.num_rows
+            while last and count - last[0].num_rows >= num:
+                count -= last.pop(0).num_rows
+        table = pa.Table.from_batches(last, self.arrow_schema)
+        return self._runner.spark_rows(table.slice(max(0, table.num_rows - num)))
+
+    def foreach(self, f: Callable[[Row], None]) -> None:
+        """Call a function for each row, in Spark's tasks."""
+        self.to_spark().foreach(f)
+
+    def foreachPartition(self, f: Callable[[Iterator[Row]], None]) -> None:
+        """Call a function for each partition, in Spark's tasks."""
+        self.to_spark().foreachPartition(f)
+
+    def printSchema(self, level: int | None = None) -> None:
+        """Print the columns as a tree."""
+        depth = {} if level is None else {"maxDepth": level}
+        print(self.schema.treeString(**depth))  # noqa: T201 - what it is for
+
+    @property
+    def dtypes(self) -> list[tuple[str, str]]:
+        """Names and types of the columns, in Spark's words."""
+        return [(field.name, field.dataType.simpleString()) for field in self.schema.fields]
+
+    @property
+    def isStreaming(self) -> bool:
+        """False: a dataset has an end."""
+        return False
+
+    def isLocal(self) -> bool:
+        """False: Spark's tasks compute the rows."""
+        return False
+
+    @property
+    def sparkSession(self) -> SparkSession:
+        """The session of the workspace; one is started if there is none."""
+        return self._runner.spark_session
+
+    def inputFiles(self) -> list[str]:
+        """The files that the query reads."""
+        return sorted(_files_of(self._plan))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """All rows as a stream of batches.
@@ -164,3 +233,9 @@ def check_unique_labels(relation: Relation, call: str) -> None:
             f"{call}: there are two columns of one name\n  found: {', '.join(doubled)}\n"
             "  to fix: give one of them another name, as with toDF or rename"
         )
+
+
+def _files_of(node: Node) -> set[str]:
+    if isinstance(node, Scan):
+        return {shape.file.path for shape in node.source.shapes}
+    return {path for child in node.children for path in _files_of(child)}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 import pyarrow as pa
+from sqlglot import exp
 
-from millrace.datasets.column_arguments import order_tree
-from millrace.datasets.dataset_base import relation_of_other, shown_call
+from millrace.datasets.column_arguments import ColumnOrName, column_tree, flat, order_tree
+from millrace.datasets.dataset_base import shown_call
 from millrace.datasets.dataset_select import DatasetSelect
 from millrace.errors import UserError
 from millrace.keys import check_partitions
 from millrace.plan.builders.build_map_batches import plan_map
 from millrace.plan.builders.build_rows import (
+    check_hashable,
     distinct,
     drop_duplicates,
     limit,
@@ -22,13 +24,15 @@ from millrace.plan.builders.build_rows import (
     saved,
 )
 from millrace.plan.builders.build_sort import sort
-from millrace.plan.builders.build_union import with_names_of
 from millrace.plan.builders.build_window import plan_window
+from millrace.plan.builders.name_resolution import resolve
 from millrace.plan.nodes.map_batches import Function
-from millrace.plan.nodes.union import Union
 from millrace.plan.relation import Attribute
-from millrace.sql.name_checks import check_columns, check_keys, check_once, check_rows, named_texts
+from millrace.sql.name_checks import check_rows, named_texts
 from millrace.sql.text_limits import limits_of
+from millrace.sql.typed_sql import ExpressionRefused
+
+_REPARTITION_DEFAULT: Final = 32
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -45,7 +49,7 @@ class DatasetRows(DatasetSelect):
         with self._building("distinct()") as context:
             return self._with(distinct(context, self._relation))
 
-    def drop_duplicates(self, *columns: str) -> Self:
+    def drop_duplicates(self, *columns: str | list[str]) -> Self:
         """One whole row for each value of the columns, the first; without columns, `distinct()`.
 
         Example:
@@ -55,9 +59,13 @@ class DatasetRows(DatasetSelect):
         if not columns:
             return self.distinct()
         call = shown_call("drop_duplicates", columns)
-        keys = self._attributes(columns, call)
+        keys = self._attributes(flat(columns), call)
         with self._building(call) as context:
             return self._with(drop_duplicates(context, self._relation, keys))
+
+    def dropDuplicates(self, subset: str | list[str] | None = None, *more: str) -> Self:
+        """One whole row for each value of the columns; without columns, each row once."""
+        return self.drop_duplicates(*([] if subset is None else [subset]), *more)
 
     def window(
         self,
@@ -91,23 +99,54 @@ class DatasetRows(DatasetSelect):
             )
         return self._with_plan(plan)
 
-    def sort(self, *columns: str) -> Self:
+    def sort(
+        self,
+        *columns: ColumnOrName | int | list[ColumnOrName | int],
+        ascending: bool | int | Sequence[bool | int] | None = None,
+    ) -> Self:
         """All rows in order: `sort("nation", "amount DESC", "day ASC NULLS LAST")`.
 
-        As in Spark, nulls are lowest and NaN is highest.
+        As in Spark, nulls are lowest and NaN is highest; `ascending` is for all columns, or has a
+        value for each, and a number stands for the column at that position.
 
         Example:
             >>> orders.sort("cust_id", "amount DESC").to_arrow()["amount"].to_pylist()
             [30, 10, 20]
         """
         call = shown_call("sort", columns)
-        if not columns:
+        given = flat(columns)
+        if not given:
             raise UserError(
                 f"{call} has nothing to sort by\n  to fix: name a column, as in 'a DESC'"
             )
+        ways = [ascending] * len(given) if not isinstance(ascending, Sequence) else list(ascending)
+        if len(ways) != len(given):
+            raise UserError(
+                f"{call}: ascending has {len(ways)} values\n"
+                f"  found: {len(given)} columns\n  to fix: give one value, or one for each column"
+            )
         with self._building(call) as context:
-            orders = [order_tree(column, self._relation) for column in columns]
+            orders = [
+                order_tree(column, self._relation, None if way is None else bool(way))
+                for column, way in zip(given, ways, strict=True)
+            ]
             return self._with(sort(context, self._relation, orders))
+
+    def orderBy(
+        self,
+        *columns: ColumnOrName | int | list[ColumnOrName | int],
+        ascending: bool | int | Sequence[bool | int] | None = None,
+    ) -> Self:
+        """All rows in order: `sort` under SQL's word."""
+        return self.sort(*columns, ascending=ascending)
+
+    def sortWithinPartitions(
+        self,
+        *columns: ColumnOrName | int | list[ColumnOrName | int],
+        ascending: bool | int | Sequence[bool | int] | None = None,
+    ) -> Self:
+        """All rows in order, so those of each partition too."""
+        return self.sort(*columns, ascending=ascending)
 
     def limit(self, rows: int) -> Self:
         """At most this many rows: after a sort the first ones, else any.
@@ -119,28 +158,43 @@ class DatasetRows(DatasetSelect):
         check_rows(rows, f"limit({rows!r})")
         return self._with(limit(self._relation, rows))
 
-    def union(self, *others: DatasetSelect) -> Self:
-        """All rows of this dataset and the others. Columns match by position, as in Spark.
+    def offset(self, rows: int) -> Self:
+        """All rows but the first ones: after a sort those it puts first, else any."""
+        check_rows(rows, f"offset({rows!r})")
+        return self._on_spark("offset", rows, reason="rows are skipped by Spark")
 
-        Example:
-            >>> orders.union(orders.filter("amount > 10")).count()
-            5
-        """
-        mine = self._relation.trimmed()
-        sides = [relation_of_other(other, "union").trimmed().node for other in others]
-        nodes = (mine.node, *(with_names_of(mine.node, side) for side in sides))
-        return self._with(mine.over(Union(nodes, tuple(mine.node.schema.names))))
-
-    def repartition(self, partitions: int, *keys: str) -> Self:
+    def repartition(self, partitions: int | ColumnOrName, *keys: ColumnOrName) -> Self:
         """Rows by hash of the keys into this many partitions; without keys, evenly.
 
         Example:
             >>> orders.repartition(4, "cust_id").count()  # the same rows, now in 4 partitions
             3
         """
-        attributes = self._attributes(keys, shown_call("repartition", [partitions, *keys]))
+        call = shown_call("repartition", [partitions, *keys])
+        if not isinstance(partitions, int):
+            keys, partitions = (partitions, *keys), _REPARTITION_DEFAULT
+        attributes = self._attributes(keys, call)
         check_partitions(partitions)
         return self._with(repartition(self._relation, partitions, attributes))
+
+    def repartitionByRange(self, partitions: int | ColumnOrName, *columns: ColumnOrName) -> Self:
+        """Rows by ranges of these columns, which here are sorted too."""
+        keys = columns if isinstance(partitions, int) else (partitions, *columns)
+        return self.sort(*keys)
+
+    def repartitionById(self, partitions: int, column: ColumnOrName) -> Self:
+        """Rows by the values of a column; here by their hash."""
+        return self.repartition(partitions, column)
+
+    def coalesce(self, partitions: int) -> Self:
+        """The same rows. Here the sizes of rows decide the number of partitions."""
+        check_partitions(partitions)
+        return self._with(self._relation)
+
+    def hint(self, name: str, *parameters: object) -> Self:
+        """The same rows. Here measured sizes decide what hints ask for."""
+        del name, parameters
+        return self._with(self._relation)
 
     def durable(self) -> Self:
         """Save the rows here: queries over them start from the saved files.
@@ -151,6 +205,20 @@ class DatasetRows(DatasetSelect):
             (2, 50)
         """
         return self._with(saved(self._relation))
+
+    def cache(self) -> Self:
+        """`durable()`: rows are saved when a query first needs them, and stay."""
+        return self.durable()
+
+    def persist(self, storageLevel: object = None) -> Self:
+        """`durable()`: rows are saved in the workspace, whatever the level."""
+        del storageLevel
+        return self.durable()
+
+    def unpersist(self, blocking: bool = False) -> Self:
+        """The same: `ws.cleanup(ttl=...)` removes saved rows that nothing needs."""
+        del blocking
+        return self
 
     def map_batches(
         self, function: Function, schema: pa.Schema, version: str | None = None
@@ -172,13 +240,19 @@ class DatasetRows(DatasetSelect):
         """
         return self._with_plan(plan_map(self._plan, function, schema, version))
 
-    def _attributes(self, names: Sequence[str], call: str) -> list[Attribute]:
-        """The columns of these names, which can be hashed."""
-        schema = self._relation.schema
-        if self._relation.has_unique_labels:
-            check_keys(schema, names, call)
-        else:
-            check_columns(schema, names, call)
-            check_once(names, call)
-        by_name = {a.label: a for a in reversed(self._relation.visible)}
-        return [by_name[name] for name in names]
+    def _attributes(self, columns: Sequence[object], call: str) -> list[Attribute]:
+        """The columns of these names."""
+        with self._building(call):
+            trees = [column_tree(column, self._relation) for column in columns]
+            others = [tree for tree in trees if not isinstance(tree, exp.Column)]
+            if others:
+                raise ExpressionRefused(
+                    "this takes columns and no expressions",
+                    found=others[0].sql(),
+                    fix="calculate it with withColumn before",
+                )
+            resolved = [resolve(tree, self._relation.attributes) for tree in trees]
+            names = [tree.name for tree in resolved if isinstance(tree, exp.Column)]
+            check_hashable(self._relation.node, names)
+        by_column = {a.column: a for a in self._relation.attributes}
+        return [by_column[name] for name in dict.fromkeys(names)]

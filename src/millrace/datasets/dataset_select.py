@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sqlglot import exp
 
-from millrace.datasets.column_arguments import column_trees, value_tree
+from millrace.datasets.column_arguments import (
+    ColumnOrName,
+    column_tree,
+    column_trees,
+    flat,
+    value_tree,
+)
 from millrace.datasets.dataset_base import DatasetBase, shown_call
+from millrace.datasets.spark_methods import NOT_OFFERED
 from millrace.errors import UserError
 from millrace.plan.builders.build_select import attribute_tree, select, where, with_columns
+from millrace.plan.builders.name_resolution import find, resolve
 from millrace.plan.builders.operators import named
+from millrace.sql.connect_expressions import name_tree
 from millrace.sql.name_checks import (
     check_columns,
     check_named_once,
@@ -20,18 +30,24 @@ from millrace.sql.name_checks import (
     name_list,
     named_texts,
 )
+from millrace.sql.parser import read
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DatasetSelect(DatasetBase):
     """A dataset's columns."""
 
-    def select(self, *columns: str) -> Self:
-        """Columns, calculated ones too: `select("a", "a + 1 AS b")`.
+    def select(self, *columns: ColumnOrName | list[ColumnOrName]) -> Self:
+        """Columns, calculated ones too: `select("a", "a + 1 AS b")`, `select(F.col("a") + 1)`.
 
         Example:
             >>> orders.select("cust_id", "amount * 2 AS double").columns
             ['cust_id', 'double']
+            >>> orders.select(orders.cust_id, orders["amount"] + 1).columns
+            ['cust_id', '(amount + 1)']
         """
         call = shown_call("select", columns)
         with self._building(call) as context:
@@ -40,7 +56,15 @@ class DatasetSelect(DatasetBase):
                 raise UserError(f"{call} has no columns\n  to fix: name at least one")
             return self._with(select(context, self._relation, trees))
 
-    def with_columns(self, columns: Mapping[str, str] | None = None, /, **more: str) -> Self:
+    def selectExpr(self, *expressions: str | list[str]) -> Self:
+        """Columns of Spark SQL, as `select` takes them."""
+        with self._building(shown_call("selectExpr", expressions)) as context:
+            trees = [read(text) for text in flat(expressions)]  # type: ignore[arg-type]
+            return self._with(select(context, self._relation, trees))
+
+    def with_columns(
+        self, columns: Mapping[str, ColumnOrName] | None = None, /, **more: ColumnOrName
+    ) -> Self:
         """The same columns and new ones, or new values for old ones: `with_columns(b="a + 1")`.
 
         A mapping makes columns of any name; keywords and a mapping can be given together.
@@ -49,10 +73,18 @@ class DatasetSelect(DatasetBase):
             >>> orders.with_columns({"twice the amount": "amount * 2"}, half="amount / 2").columns
             ['cust_id', 'amount', 'twice the amount', 'half']
         """
-        texts, call = named_texts("with_columns", columns, more)
+        values, call = named_texts("with_columns", columns, more)
         with self._building(call) as context:
-            trees = [(name, value_tree(text, self._relation)) for name, text in texts.items()]
+            trees = [(name, value_tree(value, self._relation)) for name, value in values.items()]
             return self._with(with_columns(context, self._relation, trees))
+
+    def withColumn(self, name: str, column: ColumnOrName) -> Self:
+        """The same columns and a new one, or new values for an old one."""
+        return self.with_columns({name: column})
+
+    def withColumns(self, columns: Mapping[str, ColumnOrName]) -> Self:
+        """The same columns and new ones, or new values for old ones."""
+        return self.with_columns(columns)
 
     def rename(self, names: Mapping[str, str] | None = None, /, **more: str) -> Self:
         """The same columns under other names: `rename(old="new")`, `rename({"old": "a new one"})`.
@@ -65,14 +97,33 @@ class DatasetSelect(DatasetBase):
         check_columns(self._relation.schema, new, call)
         check_names_are_text(new.values(), call)
         check_named_once([(new.get(label, label), None) for label in self._relation.labels], call)
-        with self._building(call) as context:
-            trees: list[exp.Expression] = [
-                named(attribute_tree(a), new[a.label]) if a.label in new else attribute_tree(a)
-                for a in self._relation.visible
-            ]
-            return self._with(select(context, self._relation, trees))
+        return self._relabelled(call, [new.get(label, label) for label in self._relation.labels])
 
-    def drop(self, *columns: str) -> Self:
+    def withColumnRenamed(self, existing: str, new: str) -> Self:
+        """The same columns; all of this name get another one. Without such a column, as it is."""
+        return self.withColumnsRenamed({existing: new})
+
+    def withColumnsRenamed(self, names: Mapping[str, str]) -> Self:
+        """The same columns, some under other names; names that no column has are passed over."""
+        call = shown_call("withColumnsRenamed", [dict(names)])
+        check_names_are_text(names.values(), call)
+        labels = self._relation.labels
+        for old, new in names.items():
+            labels = [new if label.lower() == old.lower() else label for label in labels]
+        return self._relabelled(call, labels)
+
+    def toDF(self, *names: str) -> Self:
+        """The same columns, all under new names."""
+        call = shown_call("toDF", names)
+        check_names_are_text(names, call)
+        if len(names) != len(self._relation.labels):
+            raise UserError(
+                f"{call} names {len(names)} columns\n"
+                f"  found: {len(self._relation.labels)} columns\n  to fix: name each of them"
+            )
+        return self._relabelled(call, list(names))
+
+    def drop(self, *columns: ColumnOrName) -> Self:
         """All columns but these. A name that no column has is passed over, as in Spark.
 
         Example:
@@ -80,14 +131,23 @@ class DatasetSelect(DatasetBase):
             ['cust_id']
         """
         call = shown_call("drop", columns)
-        dropped = {name.lower() for name in name_list(columns)}
-        kept = [a for a in self._relation.visible if a.label.lower() not in dropped]
-        if not kept:
-            raise UserError("drop() leaves no column\n  to fix: keep at least one")
+        relation = self._relation
+        names = name_list([column for column in columns if not hasattr(column, "_expr")])
+        dropped = {name.lower() for name in names}
         with self._building(call) as context:
-            return self._with(select(context, self._relation, [attribute_tree(a) for a in kept]))
+            trees = [column_tree(c, relation) for c in columns if hasattr(c, "_expr")]
+            matches = [find(t, relation.visible) for t in trees if isinstance(t, exp.Column)]
+            gone = {attribute.column for attribute in matches if attribute is not None}
+            kept = [
+                attribute_tree(a)
+                for a in relation.visible
+                if a.label.lower() not in dropped and a.column not in gone
+            ]
+            if not kept:
+                raise UserError("drop() leaves no column\n  to fix: keep at least one")
+            return self._with(select(context, relation, kept))
 
-    def filter(self, condition: str) -> Self:
+    def filter(self, condition: ColumnOrName) -> Self:
         """Rows for which the condition is true: `filter("amount > 10")`.
 
         Example:
@@ -96,3 +156,76 @@ class DatasetSelect(DatasetBase):
         """
         with self._building(shown_call("filter", [condition])) as context:
             return self._with(where(context, self._relation, value_tree(condition, self._relation)))
+
+    def where(self, condition: ColumnOrName) -> Self:
+        """Rows for which the condition is true: `filter` under SQL's word."""
+        return self.filter(condition)
+
+    def alias(self, alias: str) -> Self:
+        """The same, whose columns can be named through this alias: `F.col("alias.column")`."""
+        check_names_are_text([alias], shown_call("alias", [alias]))
+        return self._with(self._relation.with_alias(alias))
+
+    def transform(self, function: Callable[..., Any], *args: object, **kwargs: object) -> Any:  # noqa: ANN401 - what the function gives
+        """What a function makes of this dataset, for chains of calls."""
+        return function(self, *args, **kwargs)
+
+    def colRegex(self, pattern: str) -> list[Column]:
+        """The columns whose names match a regular expression in backticks."""
+        expression = re.compile(pattern.strip("`"), re.IGNORECASE)
+        return [self[label] for label in self._relation.labels if expression.fullmatch(label)]
+
+    def __getitem__(self, item: Any) -> Any:  # noqa: ANN401 - as Spark's, by the kind of item
+        if isinstance(item, str):
+            if item != "*":
+                with self._building(f"dataset[{item!r}]"):
+                    self._check_name(item)
+            return self._runner.spark_column(item, self._number)
+        if isinstance(item, int) and not isinstance(item, bool):
+            return self[_quoted(self._relation.labels[item])]
+        if isinstance(item, list | tuple):
+            return self.select(*item)
+        return self.filter(item)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a column
+        if not name.startswith("_") and name in self._relation.labels:
+            return self[_quoted(name)]
+        reason = NOT_OFFERED.get(name)
+        if reason is not None:
+            raise AttributeError(
+                f"Dataset has no {name}\n  found: {reason[0]}\n  to fix: {reason[1]}"
+            )
+        raise AttributeError(f"Dataset has neither a method nor a column {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *self._relation.labels})
+
+    def _check_name(self, name: str) -> None:
+        if not any(a.label.lower() == name.lower() for a in self._relation.visible):
+            tree = name_tree(name)
+            while isinstance(tree, exp.Dot):
+                tree = tree.this
+            resolve(tree, self._relation.visible)
+
+    def _replaced(self, columns: Mapping[str, exp.Expression], call: str) -> Self:
+        """The same columns, some with other values."""
+        with self._building(call) as context:
+            return self._with(with_columns(context, self._relation, list(columns.items())))
+
+    def _kept(self, condition: exp.Expression, call: str) -> Self:
+        """The rows for which a tree is true."""
+        with self._building(call) as context:
+            return self._with(where(context, self._relation, condition))
+
+    def _relabelled(self, call: str, labels: list[str]) -> Self:
+        with self._building(call) as context:
+            pairs = zip(self._relation.visible, labels, strict=True)
+            trees: list[exp.Expression] = [
+                attribute_tree(a) if a.label == label else named(attribute_tree(a), label)
+                for a, label in pairs
+            ]
+            return self._with(select(context, self._relation, trees))
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

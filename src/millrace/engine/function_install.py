@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import duckdb
@@ -20,7 +21,7 @@ def install_functions(database: duckdb.DuckDBPyConnection) -> None:
         else:
             database.create_function(
                 entry.name,
-                _over_arrays(entry.compute),
+                _over_arrays(entry.compute, len(entry.arguments)),
                 list(entry.arguments),
                 entry.returns,
                 type=PythonUDFType.ARROW,
@@ -28,7 +29,7 @@ def install_functions(database: duckdb.DuckDBPyConnection) -> None:
             )
 
 
-def _over_arrays(compute: Compute) -> Any:  # noqa: ANN401 - what the engine calls
+def _over_arrays(compute: Compute, count: int) -> Any:  # noqa: ANN401 - what the engine calls
     def call(*columns: pa.Array | pa.ChunkedArray) -> pa.Array:
         arrays = [
             column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -36,4 +37,8 @@ def _over_arrays(compute: Compute) -> Any:  # noqa: ANN401 - what the engine cal
         ]
         return compute(*arrays)
 
+    # The engine counts the parameters of a function by its signature.
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    parameters = [inspect.Parameter(f"column_{number}", kind) for number in range(count)]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call

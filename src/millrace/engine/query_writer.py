@@ -16,6 +16,7 @@ from pyarrow.types import is_floating
 
 from millrace.engine.asof_sql import asof_query
 from millrace.engine.interval_sql import interval_query
+from millrace.engine.row_makers_sql import expand_query, generate_query
 from millrace.engine.window_sql import drop_duplicates_query, window_query
 from millrace.plan.nodes.aggregate import (
     Aggregate,
@@ -31,8 +32,10 @@ from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.ordered_joins import AsOfJoin, IntervalJoin
 from millrace.plan.nodes.project import Project
 from millrace.plan.nodes.row_makers.expand import Expand
+from millrace.plan.nodes.row_makers.generate import Generate
 from millrace.plan.nodes.sort import Sort
 from millrace.plan.nodes.union import Union
+from millrace.plan.nodes.user_code.grouped_map import RowsByKey
 from millrace.plan.nodes.window import Window
 from millrace.sql.aggregates.aggregate_expressions import AggregateExpression
 from millrace.sql.typed_sql import quoted
@@ -66,6 +69,8 @@ body_of.register(Window, window_query)
 body_of.register(DropDuplicates, drop_duplicates_query)
 body_of.register(AsOfJoin, asof_query)
 body_of.register(IntervalJoin, interval_query)
+body_of.register(Expand, expand_query)
+body_of.register(Generate, generate_query)
 
 
 def columns(names: Sequence[str]) -> str:
@@ -85,26 +90,6 @@ def _filter(node: Filter, rows: str) -> str:
 
 
 @body_of.register
-def _expand(node: Expand, rows: str) -> str:
-    """The rows beside the numbers of the sets."""
-    number = quoted(node.number)
-    listed = []
-    for name in node.child.schema.names:
-        column = quoted(name)
-        if name in node.keys:
-            at = node.keys.index(name)
-            having = [str(set_at) for set_at, keys in enumerate(node.sets) if keys[at]]
-            test = f"s.n IN ({', '.join(having)})" if having else "false"
-            column = f"CASE WHEN {test} THEN r.{column} END AS {column}"
-        else:
-            column = f"r.{column}"
-        listed.append(column)
-    numbers = ", ".join(f"({at})" for at in range(len(node.sets)))
-    sets = f"(SELECT CAST(n AS INTEGER) AS n FROM (VALUES {numbers}) v(n)) s"
-    return f"SELECT {', '.join(listed)}, s.n AS {number} FROM {rows} r CROSS JOIN {sets}"
-
-
-@body_of.register
 def _limit(node: Limit, rows: str) -> str:
     return f"SELECT * FROM {rows} LIMIT {node.rows}"
 
@@ -113,6 +98,12 @@ def _limit(node: Limit, rows: str) -> str:
 def _sort(node: Sort, rows: str) -> str:
     first = "" if node.rows is None else f" LIMIT {node.rows}"
     return f"SELECT * FROM {rows} ORDER BY {', '.join(key.sql() for key in node.order)}{first}"
+
+
+@body_of.register
+def _rows_by_key(node: RowsByKey, rows: str) -> str:
+    keys = [f"{quoted(key)} NULLS FIRST" for key in node.keys]
+    return f"SELECT * FROM {rows}{' ORDER BY ' + ', '.join(keys) if keys else ''}"
 
 
 @body_of.register

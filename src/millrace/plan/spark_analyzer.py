@@ -7,13 +7,13 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from millrace.plan.nodes.on_spark import SparkCall
+from millrace.plan.nodes.on_spark import SparkQuery
 
 
 class SparkAnalyzer(Protocol):
     """Spark's own analysis; it runs no query. Spark starts with the first question."""
 
-    def schema_of(self, query: str | SparkCall, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
+    def schema_of(self, query: SparkQuery, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
         """The columns of a query over named inputs.
 
         Raises:

@@ -20,7 +20,7 @@ from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.text_limits import limits_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
     from millrace.execute.shuffle_workspace import ShuffleWorkspace
@@ -49,6 +49,11 @@ class DatasetRunner:
         self.config = config
         self._analyzer: SparkAnalyzer | None = None
         self._registry: UdfRegistry | None = None
+
+    @property
+    def spark_session(self) -> SparkSession:
+        """The session of the workspace; one is started if there is none."""
+        return self._spark()
 
     @property
     def analyzer(self) -> SparkAnalyzer:
@@ -141,13 +146,15 @@ class DatasetRunner:
 
         return of_table(self._spark(), rows)
 
-    def show(self, rows: pa.Table, count: int, truncate: int) -> None:
+    def show(self, rows: pa.Table, count: int, *, truncate: bool | int, vertical: bool) -> None:
         """Print rows as Spark does."""
         from millrace.spark.frames.rows_as_frames import of_table  # noqa: PLC0415 - as above
         from millrace.spark.spark_presence import call_spark  # noqa: PLC0415 - as above
 
         spark = self._spark()
-        call_spark(spark, self.config, lambda: of_table(spark, rows).show(count, truncate))
+        call_spark(
+            spark, self.config, lambda: of_table(spark, rows).show(count, truncate, vertical)
+        )
 
     def spark_schema(self, schema: pa.Schema) -> StructType:
         """Columns with Spark's types."""
@@ -160,3 +167,15 @@ class DatasetRunner:
         from millrace.spark.frames.rows_as_frames import spark_rows  # noqa: PLC0415 - as above
 
         return spark_rows(rows)
+
+    def scan_frame(self, frame: DataFrame) -> Node:
+        """A Spark DataFrame as a plan."""
+        from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - as above
+
+        return frame_scan(frame, None, self.config)
+
+    def spark_column(self, name: str, number: int) -> Column:
+        """A column that is named through the dataset of this number."""
+        from millrace.spark.frames.rows_as_frames import dataset_column  # noqa: PLC0415 - as above
+
+        return dataset_column(name, number)

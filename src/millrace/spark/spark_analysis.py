@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from millrace.config import Config
 from millrace.errors import UnsupportedType, UserError
 from millrace.identity.schemas import plain_schema
-from millrace.plan.nodes.on_spark import SparkCall
+from millrace.plan.nodes.on_spark import SparkCall, SparkCode, SparkQuery
 from millrace.spark.frames.rows_as_frames import spark_types
 from millrace.spark.spark_presence import call_spark
 
@@ -41,12 +41,12 @@ class SparkAnalysis:
         self._known: OrderedDict[tuple[object, ...], pa.Schema] = OrderedDict()
         self._lock = threading.Lock()
 
-    def schema_of(self, query: str | SparkCall, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
+    def schema_of(self, query: SparkQuery, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
         """The columns of a query over named inputs; an error of Spark's is a `UserError`."""
         columns = [(name, tuple((f.name, str(f.type)) for f in of)) for name, of in inputs.items()]
         key = (str(query), type(query), *columns)
         with self._lock:
-            if key in self._known:
+            if key in self._known and not isinstance(query, SparkCode):
                 self._known.move_to_end(key)
                 return self._known[key]
         schema = self._ask(query, {name: empty_relation(of) for name, of in inputs.items()})
@@ -62,13 +62,12 @@ class SparkAnalysis:
         rows = call_spark(spark, self._config, lambda: spark.sql("SHOW ALL FUNCTIONS").collect())
         return frozenset(row[0].lower() for row in rows)
 
-    def _ask(self, query: str | SparkCall, relations: Mapping[str, str]) -> pa.Schema:
+    def _ask(self, query: SparkQuery, relations: Mapping[str, str]) -> pa.Schema:
         spark = self._spark()
 
         def schema() -> StructType:
-            if isinstance(query, SparkCall):
-                first = spark.sql(next(iter(relations.values())))
-                return call_method(first, query).schema
+            if not isinstance(query, str):
+                return built_frame(query, [spark.sql(text) for text in relations.values()]).schema
             return spark.sql(with_inputs(query, relations)).schema
 
         try:
@@ -108,6 +107,14 @@ def empty_relation(schema: pa.Schema) -> str:
     types = spark_types(schema)
     listed = ", ".join(f"CAST(NULL AS {_ddl(f.dataType)}) AS {_quoted(f.name)}" for f in types)
     return f"SELECT {listed} WHERE false"
+
+
+def built_frame(query: SparkCall | SparkCode, inputs: Sequence[DataFrame]) -> DataFrame:
+    """What a method of the first input, or code over all of them, makes."""
+    if isinstance(query, SparkCall):
+        return call_method(inputs[0], query)
+    made: DataFrame = query.build(*inputs)
+    return made
 
 
 def call_method(frame: DataFrame, call: SparkCall) -> DataFrame:

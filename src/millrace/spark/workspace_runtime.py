@@ -27,6 +27,7 @@ from millrace.execute.task_folders import Folders
 from millrace.ids import StageId
 from millrace.journal.api import Journals
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
+from millrace.plan.builders.build_context import UserFunctions
 from millrace.plan.builders.build_scan import scan_of
 from millrace.plan.nodes.node import Node
 from millrace.plan.relation import relation_of
@@ -157,6 +158,11 @@ class WorkspaceRuntime:
     def analyzer(self) -> SparkAnalyzer:
         """Tells the columns of what Spark will compute."""
         return self.dataset_runner().analyzer
+
+    @property
+    def udfs(self) -> UserFunctions:
+        """The functions that users made with PySpark."""
+        return self.dataset_runner().udfs
 
     def _files_plan(self, path: Paths, kind: str) -> Node:
         return plan_of(self.read_files(path, kind))

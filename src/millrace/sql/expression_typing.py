@@ -15,10 +15,11 @@ from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call, call_tree
 from millrace.sql.functions.nested import access_nodes, nested_functions, struct_functions
+from millrace.sql.functions.texts import text_modules, text_nodes
 from millrace.sql.functions.times import making_functions
 from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
-from millrace.sql.parser import LITERAL, operands
+from millrace.sql.parser import LITERAL, canonical, operands
 from millrace.sql.type_names import CAST_NAMES, type_of
 from millrace.sql.typed_sql import (
     ExpressionRefused,
@@ -32,6 +33,7 @@ from millrace.sql.types import BOOLEAN, DATE, VOID, SqlType
 
 assert number_functions.NUMBERS  # imported for the table they fill
 assert nested_functions.MODULES
+assert text_modules.MODULES
 assert making_functions.UNIX_UNITS
 
 _ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
@@ -50,6 +52,10 @@ _COMPARED: Final[dict[type[exp.Expression], str]] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
+_WITHOUT_BRACKETS: Final = frozenset(
+    {"current_date", "current_timestamp", "current_time", "current_user", "user", "session_user"}
+)
+"""Functions that are called by their name alone, where no column has it."""
 _CLAUSES: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 _REFUSED: Final = {
     exp.Window: ("a window function has no place here", "use the window operator"),
@@ -94,7 +100,7 @@ class ExpressionTyper:
                 kind, ("this is not supported", "see docs/functions.md, or use map_batches")
             )
             refusal = ExpressionRefused if kind in _REFUSED else NotNative
-            raise refusal(what, found=node.sql(dialect="spark"), fix=fix)
+            raise refusal(what, found=canonical(node), fix=fix)
         return method(self, node)
 
     def typed_all(self, nodes: Sequence[exp.Expression]) -> list[TypedSql]:
@@ -109,6 +115,16 @@ class ExpressionTyper:
     def find(self, name: str) -> TypedSql:
         """The variable of this name, or else the column."""
         return self._variables.get(name.lower()) or self.columns.find(name)
+
+
+def _column(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
+    try:
+        return access_nodes.column(typer, node)
+    except ExpressionRefused:
+        name = node.sql().lower()
+        if name not in _WITHOUT_BRACKETS:
+            raise
+    return _called(typer, exp.Anonymous(this=name, expressions=[]))
 
 
 def _literal(_: ExpressionTyper, node: exp.Expression) -> TypedSql:
@@ -212,25 +228,6 @@ def _between(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     return combined(both.sql, BOOLEAN, [both], label=label, never_null=both.never_null)
 
 
-def _like(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    escape = "\\"
-    if isinstance(node, exp.Escape):
-        escape = node.expression.name
-        node = node.this
-    if not isinstance(node, exp.Like) or len(escape) != 1:
-        raise ExpressionRefused(
-            "ESCAPE takes one character after LIKE",
-            found=escape,
-            fix="write x LIKE 'a!%' ESCAPE '!'",
-        )
-    if isinstance(node.expression, exp.Any | exp.All):
-        raise ExpressionRefused(
-            "LIKE ANY and LIKE ALL are not supported", fix="join several with OR"
-        )
-    matches = conditions.like(typer.typed(node.this), typer.typed(node.expression), escape)
-    return conditions.negate_condition(matches) if node.args.get("negate") else matches
-
-
 def _if(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     if node.args.get("false") is None:
         raise ExpressionRefused(
@@ -316,11 +313,6 @@ def _extract(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     return dates.extracted(node.name, typer.typed(node.expression))
 
 
-def _substring(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    parts = [node.this, node.args.get("start"), node.args.get("length")]
-    return call("substring", typer.typed_all([part for part in parts if part is not None]))
-
-
 def _unlabelled(term: TypedSql) -> TypedSql:
     return TypedSql(sql=term.sql, type=term.type, columns=term.columns, raises=term.raises)
 
@@ -346,7 +338,7 @@ def _span(node: exp.Interval) -> dates.Span:
 
 
 _NODES: Final[dict[type[exp.Expression], Callable[[ExpressionTyper, exp.Expression], TypedSql]]] = {
-    exp.Column: access_nodes.column,
+    exp.Column: _column,
     exp.Identifier: lambda typer, node: typer.find(node.name),
     exp.Bracket: access_nodes.item,
     exp.Tuple: struct_functions.row,
@@ -367,8 +359,6 @@ _NODES: Final[dict[type[exp.Expression], Callable[[ExpressionTyper, exp.Expressi
     exp.Or: _joined,
     exp.In: _in,
     exp.Between: _between,
-    exp.Like: _like,
-    exp.Escape: _like,
     exp.If: _if,
     exp.Case: _case,
     exp.Cast: _cast,
@@ -378,6 +368,6 @@ _NODES: Final[dict[type[exp.Expression], Callable[[ExpressionTyper, exp.Expressi
         "concat", typer.typed_all([node.this, node.expression])
     ),
     exp.Extract: _extract,
-    exp.Substring: _substring,
+    **text_nodes.NODES,
     **dict.fromkeys(_CLAUSES, _with_clause),
 }

@@ -114,7 +114,7 @@ def parse_named(text: str, schema: pa.Schema, *, call: str) -> list[tuple[str, E
         name = tree.alias if isinstance(tree, exp.Alias) else None
         body = tree.this if isinstance(tree, exp.Alias) else tree
         term = ExpressionTyper(scope_of(schema)).typed(body)
-        name = name or _own_name(body, term)
+        name = name or own_name(body, term)
         if name is None:
             raise ExpressionRefused(
                 "the expression has no certain name", found=text, fix="add AS name"
@@ -142,8 +142,8 @@ def as_is(field: pa.Field) -> tuple[str, Expression]:
     return field.name, Expression(sql, kind, frozenset([field.name]), text)
 
 
-def _own_name(tree: exp.Expression, term: TypedSql) -> str | None:
-    """Spark names a cast of a column after the column."""
+def own_name(tree: exp.Expression, term: TypedSql) -> str | None:
+    """Spark's name of an expression: a cast of a column is named after the column."""
     while isinstance(tree, exp.Paren | exp.Cast | exp.TryCast) or (
         isinstance(tree, exp.Anonymous) and tree.name.lower() in CAST_NAMES
     ):

@@ -12,6 +12,7 @@ from millrace.keys import HashPartitioner
 from millrace.text import did_you_mean, listed
 
 Named = TypeVar("Named", bound=tuple[str, object])
+Value = TypeVar("Value")
 
 
 def name_list(given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -28,9 +29,9 @@ def name_list(given: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def named_texts(
-    method: str, mapping: Mapping[str, str] | None, keywords: Mapping[str, str]
-) -> tuple[dict[str, str], str]:
-    """Texts by column name, from a mapping and keywords together; and the call, for messages."""
+    method: str, mapping: Mapping[str, Value] | None, keywords: Mapping[str, Value]
+) -> tuple[dict[str, Value], str]:
+    """Values by column name, of a mapping and keywords together; and the call, for messages."""
     if mapping is not None and not isinstance(mapping, Mapping):
         raise UserError(
             f"{method} takes a mapping of names to texts, or keywords\n  found: {mapping!r}\n"

@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Final
 
 import sqlglot.errors
 from sqlglot import exp
-from sqlglot.dialects.spark import Spark
-from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from millrace.sql.spark_dialect import PlainSpark
 from millrace.sql.syntax_errors import not_sql
 from millrace.sql.text_limits import check_depth
 from millrace.sql.typed_sql import ExpressionRefused
@@ -24,35 +23,17 @@ from millrace.sql.typed_sql import ExpressionRefused
 LITERAL: Final = "__literal_"
 POSITION: Final = "__position_"
 """How the names of parameters begin that were written as `?`; their position follows."""
-
-
-class PlainSpark(Spark):
-    """Spark's grammar without sqlglot's knowledge of functions."""
-
-    class Parser(SparkParser):
-        """Every call is read as an anonymous one."""
-
-        FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: SparkParser.FUNCTION_PARSERS[name]
-            for name in ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING")
-        }
-        ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
-        NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
-        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "IF")
-        }
-
-
 _DIALECT: Final = PlainSpark()
-
-
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WORDS: Final = frozenset(word for key in Spark.Tokenizer.KEYWORDS for word in key.split()) | {
+_WORDS: Final = frozenset(word for key in PlainSpark.Tokenizer.KEYWORDS for word in key.split()) | {
     "CAST",
     "EXTRACT",
     "IF",
+    "OVERLAY",
+    "POSITION",
+    "SUBSTR",
     "SUBSTRING",
+    "TRIM",
     "TRY_CAST",
 }
 """Words of the grammar: as names of columns they are quoted."""
@@ -79,7 +60,8 @@ def read(sql: str) -> exp.Expression:
             "the expression has a NUL in it", found=repr(sql), fix="leave it out"
         )
     try:
-        tokens = _numbered(_with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql))
+        tokens = _with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql)
+        tokens = _numbered(_with_binary(tokens))
         check_depth(tokens)
         trees = _DIALECT.parser().parse(tokens, sql)
     except sqlglot.errors.SqlglotError as error:
@@ -154,6 +136,23 @@ def _with_quotes(tokens: list[Token], sql: str) -> list[Token]:
                 end=token.end,
             )
             out[-1] = merged
+        else:
+            out.append(token)
+    return out
+
+
+def _with_binary(tokens: list[Token]) -> list[Token]:
+    """Read `X 'ff'` as `X'ff'`."""
+    out: list[Token] = []
+    for token in tokens:
+        last = out[-1] if out else None
+        if (
+            last is not None
+            and token.token_type == TokenType.STRING
+            and last.token_type == TokenType.VAR
+            and last.text.upper() == "X"
+        ):
+            out[-1] = _like(token, TokenType.HEX_STRING, token.text)
         else:
             out.append(token)
     return out

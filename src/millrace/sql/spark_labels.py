@@ -13,6 +13,7 @@ from typing import Final
 from sqlglot import exp
 
 from millrace.sql.parser import LITERAL, canonical
+from millrace.sql.spark_dialect import BitwiseUnsignedShift
 
 _BINARY: Final[dict[type[exp.Expression], str]] = {
     exp.Add: "+",
@@ -32,6 +33,9 @@ _BINARY: Final[dict[type[exp.Expression], str]] = {
     exp.BitwiseAnd: "&",
     exp.BitwiseOr: "|",
     exp.BitwiseXor: "^",
+    exp.BitwiseLeftShift: "<<",
+    exp.BitwiseRightShift: ">>",
+    BitwiseUnsignedShift: ">>>",
 }
 
 
@@ -84,6 +88,7 @@ _WRITTEN: Final[dict[type[exp.Expression], Callable[[exp.Expression], str]]] = {
     exp.NEQ: lambda tree: f"(NOT ({_label(tree.this)} = {_label(tree.expression)}))",
     exp.Not: lambda tree: f"(NOT {_label(tree.this)})",
     exp.Neg: _negative,
+    exp.BitwiseNot: lambda tree: f"~{_label(tree.this)}",
     exp.Distinct: lambda tree: "DISTINCT " + ", ".join(map(_label, tree.expressions)),
     exp.Cast: _cast,
     exp.TryCast: _cast,

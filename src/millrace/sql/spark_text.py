@@ -14,7 +14,7 @@ import sqlglot.errors
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millrace.sql.parser import PlainSpark
+from millrace.sql.spark_dialect import PlainSpark
 
 CHANGING: Final = frozenset(
     [
@@ -117,6 +117,8 @@ def _counts_rows(star: exp.Expression) -> bool:
 
 def why_unrecognised(text: str, inputs: Mapping[str, Collection[str]]) -> str | None:
     """Why equal inputs, given with their columns, may give other rows; None if they do not."""
+    if text[:6].upper() == "TABLE ":
+        return f"it reads {text[6:].strip()}, which may change"
     try:
         tokens = _DIALECT.tokenize(text)
         trees = _DIALECT.parser().parse(tokens, text)

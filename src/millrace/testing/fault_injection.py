@@ -32,6 +32,7 @@ POINTS: Final = (
     "dataset.driver.before_stage",
     "dataset.driver.after_stage",
     "dataset.driver.before_repair",
+    "on_spark.driver.after_inputs",
     "shuffle.cleanup.after_mark",
     "shuffle.cleanup.after_claims",
     "results.task.after_write",

@@ -19,6 +19,16 @@ TABLES = {
     "u": of_table(pa.table({"k": [1, 1, 2, 5], "w": ["a", "b", "c", None]})),
     "nulls": of_table(pa.table({"k": [1, None]})),
     "empty": of_table(pa.table({"k": pa.array([], pa.int64())})),
+    "lists": of_table(
+        pa.table(
+            {
+                "id": [1, 2, 3],
+                "xs": [[5, None], [], None],
+                "m": pa.array([[("a", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+                "s": [[{"p": 1, "q": "x"}, None], None, []],
+            }
+        )
+    ),
 }
 
 ROWS = {
@@ -91,6 +101,24 @@ SUBQUERIES = {
     "SELECT k FROM u GROUP BY k HAVING count(*) = (SELECT max(k) - 1 FROM t) ORDER BY k": [(1,)],
     "SELECT v FROM t WHERE k = (SELECT k FROM u WHERE w = 'c')": [(20,)],
 }
+GENERATORS = {
+    "SELECT id, x FROM lists LATERAL VIEW explode(xs) v AS x": [(1, 5), (1, None)],
+    "SELECT id, v.x FROM lists LATERAL VIEW OUTER explode(xs) v AS x ORDER BY id, x DESC": [
+        (1, 5),
+        (1, None),
+        (2, None),
+        (3, None),
+    ],
+    "SELECT id, posexplode(xs) FROM lists": [(1, 0, 5), (1, 1, None)],
+    "SELECT posexplode_outer(xs) AS (n, x) FROM lists WHERE id < 3": [
+        (0, 5),
+        (1, None),
+        (None, None),
+    ],
+    "SELECT id, key, value FROM lists LATERAL VIEW explode(m)": [(1, "a", 1)],
+    "SELECT id, inline(s) FROM lists": [(1, 1, "x"), (1, None, None)],
+    "SELECT count(*) FROM lists LATERAL VIEW explode(xs) a LATERAL VIEW explode(xs) b": [(4,)],
+}
 SETS = {
     "SELECT k, w, count(*) FROM u WHERE k < 3 GROUP BY ROLLUP (k, w) ORDER BY 1, 2": [
         (None, None, 3),
@@ -112,9 +140,9 @@ SETS = {
 }
 
 
-@pytest.mark.parametrize("text", [*ROWS, *SUBQUERIES, *SETS])
+@pytest.mark.parametrize("text", [*ROWS, *SUBQUERIES, *SETS, *GENERATORS])
 def test_a_statement_gives_these_rows(text: str) -> None:
-    answers = ROWS | SUBQUERIES | SETS
+    answers = ROWS | SUBQUERIES | SETS | GENERATORS
     assert rows_of(TABLES, text) == answers[text]
 
 

@@ -158,7 +158,7 @@ def test_an_expression_without_a_certain_name_asks_for_one() -> None:
         ("day - day", "dates cannot be subtracted", "datediff"),
         ("day + interval 1 fortnight", "an interval is a whole number of one unit", "DAY"),
         ("name like 'a\\\\bc'", "the pattern of LIKE", "double it"),
-        ("name rlike 'a'", "not supported", "map_batches"),
+        ("name rlike '\\\\ba'", "only Java", "groups"),
         ("case when a then 1 end", "CASE needs a condition", "compare it"),
         ("a; select 1", "more than one", "one at a time"),
         ("round(x, a)", "round needs its digits", "round(x, 2)"),

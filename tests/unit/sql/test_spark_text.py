@@ -37,6 +37,7 @@ def test_a_text_over_its_inputs_alone_is_recognised(text: str) -> None:
         ("SELECT current_date FROM input_0", "current_date gives other values"),
         ("SELECT user FROM input_0", "user gives other values"),
         ("SELECT * FROM other", "it reads other"),
+        ("TABLE other", "it reads other"),
         ("SELECT * FROM db.input_0", "it reads db.input_0"),
         ("SELECT a FROM input_0 UNION ALL SELECT b FROM other", "it reads other"),
         ("SELECT * FROM input_0 WHERE a IN (SELECT x FROM other)", "it reads other"),
@@ -46,7 +47,7 @@ def test_a_text_over_its_inputs_alone_is_recognised(text: str) -> None:
         ("SELECT my_variable FROM input_0", "my_variable is no column"),
         ("SELECT db.f(a) FROM input_0", "function of a catalog"),
         ("SELECT * FROM input_0 TABLESAMPLE (10 PERCENT)", "a sample has other rows"),
-        ("SELECT a:b.c FROM input_0", "not understood"),
+        ("SELECT (a FROM input_0", "not understood"),
     ],
 )
 def test_a_text_that_may_give_other_rows_is_not_recognised(text: str, why: str) -> None:
@@ -76,7 +77,8 @@ def test_names_of_calls_are_those_before_brackets() -> None:
         ("SELECT a FROM input_0 NATURAL JOIN input_1", ["a", "b", "s"]),
         ("FROM input_0 |> WHERE a > 1", ["a", "b", "s"]),
         ("TABLE input_0", ["a", "b", "s"]),
-        ("SELECT a:b.c FROM input_0", ["a", "b", "s"]),
+        ("SELECT a:b.c FROM input_0", ["a", "b"]),
+        ("SELECT (a FROM input_0", ["a", "b", "s"]),
     ],
 )
 def test_only_columns_that_a_text_names_are_read(text: str, columns: list[str]) -> None:

@@ -10,7 +10,14 @@ from sqlglot import exp
 
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_rows import check_hashable
-from millrace.plan.builders.build_udf_calls import project_calls, with_udf_columns
+from millrace.plan.builders.build_udf_calls import (
+    NamedCall,
+    aggregate_calls,
+    function_called,
+    is_group_call,
+    project_calls,
+    with_udf_columns,
+)
 from millrace.plan.builders.name_resolution import is_resolved, plan_column, resolve
 from millrace.plan.builders.operators import (
     named,
@@ -34,6 +41,8 @@ def is_aggregate(tree: exp.Expression) -> bool:
     """Whether this is a call of an aggregate, with its clauses."""
     while isinstance(tree, _CLAUSES):
         tree = tree.this
+    if is_group_call(tree):
+        return True
     return isinstance(tree, exp.Anonymous) and tree.name.lower() in AGGREGATES
 
 
@@ -175,6 +184,8 @@ class GroupedRows:
         if not self._keys and not self._calls:
             raise ExpressionRefused("there is nothing to calculate", fix="write count(*)")
         child, keys = self._child(), tuple(self._key_columns)
+        if any(map(is_group_call, self._calls)):
+            return self._called(child, keys)
         child, trees = with_udf_columns(self._context, child, self._calls)
         calls = [(_aggregate_column(number), tree) for number, tree in enumerate(trees)]
 
@@ -191,6 +202,20 @@ class GroupedRows:
         return native_or_spark(
             self._context, native, [child], lambda: f"SELECT {listed} FROM input_0{group}"
         )
+
+    def _called(self, child: Node, keys: tuple[str, ...]) -> Node:
+        """Values that users' functions make of groups; Spark mixes them with no other aggregate."""
+        calls: list[NamedCall] = []
+        for number, tree in enumerate(self._calls):
+            function = function_called(self._context, tree)
+            if function is None:
+                raise ExpressionRefused(
+                    "an aggregate stands beside a user's function over groups",
+                    found=canonical(tree),
+                    fix="aggregate in two steps and join them, or write both as functions",
+                )
+            calls.append((_aggregate_column(number), function, tree.expressions))
+        return aggregate_calls(self._context, child, keys, calls)
 
     def _child(self) -> Node:
         """The rows with a column for each key; columns that aggregates read keep their names."""

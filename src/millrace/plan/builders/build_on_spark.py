@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from millrace.identity.schemas import check_names
 from millrace.plan.nodes.node import Node
-from millrace.plan.nodes.on_spark import OnSpark, SparkCall, SparkWork
+from millrace.plan.nodes.on_spark import OnSpark, SparkCall, SparkCode, SparkQuery, SparkWork
 from millrace.plan.nodes.project import select_only
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.sql.spark_text import columns_read, why_unrecognised
@@ -15,7 +15,7 @@ from millrace.sql.spark_text import columns_read, why_unrecognised
 def on_spark(
     analyzer: SparkAnalyzer,
     inputs: Sequence[tuple[str, Node]],
-    query: str | SparkCall,
+    query: SparkQuery,
     reason: str,
 ) -> Node:
     """Rows of a query that Spark runs over named inputs: SQL, or a method of DataFrame.
@@ -39,17 +39,19 @@ def on_spark(
 
 
 def _narrowed(
-    inputs: Sequence[tuple[str, Node]], query: str | SparkCall
+    inputs: Sequence[tuple[str, Node]], query: SparkQuery
 ) -> tuple[tuple[str, Node], ...]:
     """The inputs without columns that the query does not read."""
-    if isinstance(query, SparkCall):
+    if not isinstance(query, str):
         return tuple(inputs)
     read = columns_read(query, {name: node.schema.names for name, node in inputs})
     return tuple((name, select_only(node, read[name])) for name, node in inputs)
 
 
-def _why_call_unrecognised(call: SparkCall) -> str | None:
-    """Rows that are chosen at random are recognised by their seed."""
+def _why_call_unrecognised(call: SparkCall | SparkCode) -> str | None:
+    """Rows that are chosen at random are recognised by their seed, code by its identity."""
+    if isinstance(call, SparkCode):
+        return None if call.identity is not None else "code for Spark has no identity here"
     random = {"sample": 3, "sampleBy": 3, "randomSplit": 2}
     if call.method not in random:
         return None

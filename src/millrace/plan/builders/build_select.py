@@ -17,7 +17,7 @@ from millrace.plan.nodes.aggregate import Aggregate
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
 from millrace.plan.relation import Attribute, Relation, free_columns, picked_columns
-from millrace.sql.expressions import Expression, expression_of
+from millrace.sql.expressions import Expression, expression_of, own_name
 from millrace.sql.spark_labels import spark_label
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
@@ -106,7 +106,7 @@ def _own_label(relation: Relation, body: exp.Expression, resolved: exp.Expressio
     if not is_cast and not resolved.find(exp.Window):
         labels = {a.column: a.label for a in relation.attributes}
         try:
-            label = typed(resolved, relation.node.schema, labels).label
+            label = own_name(body, typed(resolved, relation.node.schema, labels))
         except NotNative:
             label = None
         if label is not None:

@@ -12,17 +12,23 @@ from sqlglot import exp
 
 from millrace.errors import UserError
 from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_rows import check_hashable
 from millrace.plan.builders.name_resolution import plan_column
 from millrace.plan.builders.operators import keep, project
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import select_only
+from millrace.plan.nodes.user_code.grouped_map import GroupedCalls, MapRows, RowsByKey
 from millrace.plan.nodes.user_code.udf_calls import UdfCalls
 from millrace.plan.nodes.user_code.user_function import FunctionCall, UserFunction
 from millrace.plan.relation import free_columns
 from millrace.sql.connect_expressions import UDF
+from millrace.sql.typed_sql import ExpressionRefused
 
 _FUNCTION: Final = "user function"
 """The key in `meta` of a call that holds its function. Others have a message, or only a name."""
+
+_GROUP_EVAL_TYPES: Final = frozenset({202, 217, 252, 254})
+"""Spark's numbers of functions that make a value of a group: pandas and Arrow, of iterators too."""
 
 NamedCall = tuple[str, UserFunction, Sequence[exp.Expression]]
 """The column of a call's results, the function, and its arguments over columns of the plan."""
@@ -46,6 +52,17 @@ def function_called(context: BuildContext, tree: exp.Expression) -> UserFunction
     if message is not None:
         return context.udfs.of_message(message)
     return context.udfs.registered(str(tree.this))
+
+
+def is_group_call(tree: exp.Expression) -> bool:
+    """Whether a tree calls a function that makes a value of a group of rows."""
+    if not isinstance(tree, exp.Anonymous):
+        return False
+    given: UserFunction | None = tree.meta.get(_FUNCTION)
+    if given is not None:
+        return given.shape == "group"
+    message = tree.meta.get(UDF)
+    return message is not None and message.python_udf.eval_type in _GROUP_EVAL_TYPES
 
 
 def has_udf(context: BuildContext, tree: exp.Expression) -> bool:
@@ -124,6 +141,49 @@ def append_calls(context: BuildContext, node: Node, calls: Sequence[NamedCall]) 
         if group:
             plan = UdfCalls(plan, tuple(plan.schema.names), group)
     return select_only(plan, [*passed, *(column for column, _, _ in calls)])
+
+
+def map_rows(node: Node, function: UserFunction) -> Node:
+    """The rows that a function makes of all rows of a task: mapInArrow, mapInPandas."""
+    return MapRows(node, function, tuple(node.schema.names))
+
+
+def map_groups(
+    context: BuildContext, node: Node, keys: Sequence[exp.Expression], function: UserFunction
+) -> Node:
+    """The rows that a function makes of each group: applyInArrow, applyInPandas.
+
+    Keys are columns of the plan, or are calculated from them.
+    """
+    below, (columns,) = _with_arguments(context, node, [keys])
+    names = tuple(name for _, name in columns)
+    check_hashable(below, names)
+    return MapRows(RowsByKey(below, names), function, tuple(node.schema.names), names)
+
+
+def aggregate_calls(
+    context: BuildContext, node: Node, keys: Sequence[str], calls: Sequence[NamedCall]
+) -> Node:
+    """A row for each group: its keys, and results of functions that make a value of a group."""
+    kinds = {function.eval_type for _, function, _ in calls}
+    if len(kinds) > 1 or any(function.shape != "group" for _, function, _ in calls):
+        raise ExpressionRefused(
+            "functions of several kinds make values of one group",
+            found=", ".join(function.name for _, function, _ in calls),
+            fix="write them all with pandas_udf, or all with arrow_udf",
+        )
+    below, arguments = _with_arguments(context, node, [given for _, _, given in calls])
+    check_hashable(below, tuple(keys))
+    built = tuple(
+        FunctionCall(
+            column=column,
+            function=function,
+            arguments=tuple(name for keyword, name in given if keyword is None),
+            keywords=tuple((keyword, name) for keyword, name in given if keyword is not None),
+        )
+        for (column, function, _), given in zip(calls, arguments, strict=True)
+    )
+    return GroupedCalls(RowsByKey(below, tuple(keys)), tuple(keys), built)
 
 
 def _with_arguments(

@@ -134,6 +134,8 @@ def _best(
             for attribute, fields in matches
             if attribute.hidden == hidden
         }
+        if origin is not None and len(several) > 1:
+            several = _nearest(several, origin)
         if len(several) > 1:
             raise ExpressionRefused(
                 f"the column {'.'.join(parts)} is ambiguous",
@@ -143,6 +145,18 @@ def _best(
         if several:
             return list(several.values())
     return []
+
+
+def _nearest(
+    several: dict[tuple[str, tuple[str, ...]], tuple[Attribute, tuple[str, ...]]], origin: int
+) -> dict[tuple[str, tuple[str, ...]], tuple[Attribute, tuple[str, ...]]]:
+    """Those with the fewest datasets between them and the one that they are named through."""
+
+    def later(attribute: Attribute) -> int:
+        return sum(abs(number) > abs(origin) for number in attribute.origins)
+
+    fewest = min(later(attribute) for attribute, _ in several.values())
+    return {key: match for key, match in several.items() if later(match[0]) == fewest}
 
 
 def _matches(

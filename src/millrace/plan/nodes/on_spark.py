@@ -6,7 +6,7 @@ that its query has for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -30,6 +30,24 @@ class SparkCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SparkCode:
+    """Code that makes a DataFrame of the inputs' DataFrames, for what carries users' functions.
+
+    `identity` is what recognises it; None if nothing does.
+    """
+
+    text: str
+    build: Callable[..., Any]
+    identity: str | None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+SparkQuery = str | SparkCall | SparkCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SparkWork:
     """What Spark computes over named inputs, and why it is not computed here.
 
@@ -37,7 +55,7 @@ class SparkWork:
     """
 
     inputs: tuple[tuple[str, Node], ...]
-    query: str | SparkCall
+    query: SparkQuery
     reason: str
     unrecognised: str | None
 

@@ -17,6 +17,7 @@ from sqlglot import exp
 from millrace.plan.builders.build_aggregate import GroupedRows
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_relation_join import join_on, join_using
+from millrace.plan.builders.build_rows import distinct
 from millrace.plan.builders.build_select import attribute_tree, select, where, with_columns
 from millrace.plan.builders.build_sort import sort
 from millrace.plan.builders.name_resolution import attribute_of, find
@@ -24,7 +25,7 @@ from millrace.plan.builders.sort_orders import first_rows
 from millrace.plan.nodes.drop_duplicates import DropDuplicates
 from millrace.plan.nodes.join import JoinKind
 from millrace.plan.relation import Relation
-from millrace.plan.statements.set_operations import distinct, row_differences, union_all
+from millrace.plan.statements.set_operations import row_differences, union_all
 from millrace.sql.connect_expressions import expression_tree, name_parts, name_tree, order_tree
 from millrace.sql.connect_literals import literal_tree
 from millrace.sql.typed_sql import ExpressionRefused, NotNative

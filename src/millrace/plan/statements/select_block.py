@@ -8,12 +8,14 @@ from typing import Final
 from sqlglot import exp
 
 from millrace.plan.builders.build_aggregate import has_aggregate, is_aggregate
+from millrace.plan.builders.build_rows import distinct
 from millrace.plan.builders.build_select import expand_stars, select
 from millrace.plan.builders.build_sort import sort
 from millrace.plan.builders.name_resolution import find, is_resolved, plan_column
 from millrace.plan.builders.operators import named
 from millrace.plan.relation import Relation
 from millrace.plan.statements.from_clause import from_rows
+from millrace.plan.statements.generators import with_generators
 from millrace.plan.statements.grouping_clause import grouped_rows
 from millrace.plan.statements.order_clauses import (
     check_ordinal,
@@ -23,7 +25,6 @@ from millrace.plan.statements.order_clauses import (
     ordinal,
 )
 from millrace.plan.statements.query_scope import QueryScope
-from millrace.plan.statements.set_operations import distinct
 from millrace.plan.statements.subqueries import conjuncts, filtered, with_subqueries
 from millrace.sql.spark_labels import spark_label
 from millrace.sql.typed_sql import NotNative
@@ -48,7 +49,9 @@ def select_block(scope: QueryScope, tree: exp.Select) -> Relation:
     rows, conditions = from_rows(scope, tree)
     rows = filtered(scope, rows, conditions)
     tree = _with_named_windows(tree)
-    items = _with_lateral_aliases(rows, expand_stars(rows, tree.expressions))
+    starred = expand_stars(rows, tree.expressions)
+    rows, starred = with_generators(scope.context, rows, starred)
+    items = _with_lateral_aliases(rows, starred)
     count = len(items)
     is_distinct = tree.args.get("distinct") is not None
     orders = [] if is_distinct else orders_of(tree)

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from millrace.plan.builders.build_aggregate import GroupedRows
 from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_rows import distinct
 from millrace.plan.builders.build_windows import with_window_columns
 from millrace.plan.builders.name_resolution import plan_column
 from millrace.plan.builders.operators import keep, project
@@ -35,13 +36,6 @@ def set_operation(scope: QueryScope, tree: exp.SetOperation) -> Relation:
     matching = isinstance(tree, exp.Intersect)
     every = not tree.args.get("distinct")
     return row_differences(scope.context, left, right, matching=matching, every=every)
-
-
-def distinct(context: BuildContext, relation: Relation) -> Relation:
-    """Each row once."""
-    visible = relation.visible
-    grouped = GroupedRows(context, relation, [plan_column(a.column) for a in visible])
-    return Relation(grouped.relation().node, visible)
 
 
 def union_all(context: BuildContext, sides: Sequence[Relation]) -> Relation:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -74,6 +74,14 @@ def spark_types(schema: pa.Schema) -> StructType:
                 "  to fix: turn it into another type, or use to_arrow() or to_batches()"
             ) from error
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def dataset_column(name: str, number: int) -> Column:
+    """A column of Spark Connect that is named through the dataset of this number."""
+    from pyspark.sql.connect.column import Column as ConnectColumn  # noqa: PLC0415 - not in tasks
+    from pyspark.sql.connect.expressions import ColumnReference  # noqa: PLC0415 - as above
+
+    return ConnectColumn(ColumnReference(name, number))
 
 
 def spark_rows(table: pa.Table) -> list[Row]:

@@ -19,13 +19,14 @@ from millrace.config import Config
 from millrace.errors import SchemaMismatch
 from millrace.execute.query_run import QueryRun
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
-from millrace.plan.nodes.on_spark import OnSpark, SparkCall
+from millrace.plan.nodes.on_spark import OnSpark, SparkCall, SparkCode
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.frames.rows_as_frames import outputs_to_frame
+from millrace.spark.frames.table_identity import table_files
 from millrace.spark.session_settings import given_settings
 from millrace.spark.spark_analysis import (
     arrow_columns,
-    call_method,
+    built_frame,
     with_inputs,
 )
 from millrace.spark.spark_presence import call_spark
@@ -58,7 +59,8 @@ def recognise(
 ) -> tuple[str | None, str | None]:
     """What identifies the rows in later runs, or the reason that nothing does."""
     work = scan.work
-    if work.unrecognised is not None:
+    files = table_files(spark, config, work) if work.unrecognised is not None else None
+    if work.unrecognised is not None and files is None:
         return None, work.unrecognised
     if isinstance(work.query, str):
         own = _functions_of_users(spark, config) & called_names(work.query)
@@ -66,6 +68,8 @@ def recognise(
             return None, f"the session's function {min(own)} may change"
     if isinstance(work.query, SparkCall):
         query: object = [work.query.method, repr(work.query.args), repr(work.query.kwargs)]
+    elif isinstance(work.query, SparkCode):
+        query = [work.query.text, work.query.identity]
     else:
         query = work.query
     inputs = [
@@ -78,7 +82,7 @@ def recognise(
         if name.startswith("spark.sql.") and not name.startswith(_NO_MATTER)
     }
     version = call_spark(spark, config, lambda: spark.version)
-    text = json.dumps([query, inputs, settings, version], sort_keys=True)
+    text = json.dumps([query, inputs, files, settings, version], sort_keys=True)
     return f"on Spark {hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}", None
 
 
@@ -90,15 +94,15 @@ def frame_of_work(
     config, work = workspace.config, scan.work
     frames = [outputs_to_frame(spark, answer, workspace.folders, config) for answer in answers]
     with contextlib.ExitStack() as views:
-        if isinstance(work.query, SparkCall):
-            call, first = work.query, frames[0]
-            frame = call_spark(spark, config, lambda: call_method(first, call))
+        query = work.query
+        if not isinstance(query, str):
+            frame = call_spark(spark, config, lambda: built_frame(query, frames))
         else:
             relations = {
                 name: f"SELECT * FROM {views.enter_context(_view(spark, config, rows))}"  # noqa: S608 - a name made here
                 for (name, _), rows in zip(work.inputs, frames, strict=True)
             }
-            text = with_inputs(work.query, relations)
+            text = with_inputs(query, relations)
             frame = call_spark(spark, config, lambda: spark.sql(text))
         columns = arrow_columns(call_spark(spark, config, lambda: frame.schema))
         if not columns.equals(scan.whole):

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from sqlglot import exp
 
 from millrace.errors import UserError
-from millrace.sql.parser import PlainSpark
+from millrace.sql.spark_dialect import PlainSpark
 
 _TYPES: Final[dict[exp.DType, DataType]] = {
     exp.DType.BOOLEAN: BooleanType(),

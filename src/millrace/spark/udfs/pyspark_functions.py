@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from pyspark import cloudpickle
+from pyspark.sql.pandas.typehints import (
+    infer_group_arrow_eval_type_from_func,
+    infer_group_pandas_eval_type_from_func,
+)
 from pyspark.sql.types import DataType, StructField, StructType
 from pyspark.util import PythonEvalType
 
 from millrace.errors import UserError
 from millrace.plan.nodes.user_code.user_function import Shape, UserFunction
 from millrace.spark.spark_analysis import arrow_columns
+from millrace.spark.udfs.ddl_types import type_of_ddl
 from millrace.spark.udfs.pickled_results import PickledResults
 from millrace.spark.udfs.udf_worker import call_functions
 
@@ -27,6 +33,19 @@ SHAPES: Final[dict[int, Shape]] = {
     PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF: "group",
     PythonEvalType.SQL_GROUPED_AGG_PANDAS_ITER_UDF: "group",
     PythonEvalType.SQL_GROUPED_AGG_ARROW_ITER_UDF: "group",
+    PythonEvalType.SQL_MAP_ARROW_ITER_UDF: "rows",
+    PythonEvalType.SQL_MAP_PANDAS_ITER_UDF: "rows",
+    PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF: "rows",
+    PythonEvalType.SQL_GROUPED_MAP_ARROW_ITER_UDF: "rows",
+    PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF: "rows",
+    PythonEvalType.SQL_GROUPED_MAP_PANDAS_ITER_UDF: "rows",
+}
+
+_ROW_METHODS: Final = {
+    "mapInArrow": PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
+    "mapInPandas": PythonEvalType.SQL_MAP_PANDAS_ITER_UDF,
+    "applyInArrow": PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF,
+    "applyInPandas": PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF,
 }
 
 
@@ -110,6 +129,33 @@ def user_function(
         deterministic=deterministic,
         caller=call_functions,
     )
+
+
+def rows_function(
+    function: Callable[..., Any], schema: StructType | str, method: str
+) -> UserFunction:
+    """The function of mapInArrow, mapInPandas, applyInArrow or applyInPandas of a dataset."""
+    if not callable(function):
+        raise UserError(
+            f"{method}() of {type(function).__name__}, which cannot be called\n"
+            "  to fix: give a function"
+        )
+    result = type_of_ddl(schema) if isinstance(schema, str) else schema
+    if not isinstance(result, StructType):
+        raise UserError(
+            f"{method}(): schema names no columns\n  found: {schema!r}\n"
+            "  to fix: write 'a int, b string', or give a StructType"
+        )
+    eval_type = _ROW_METHODS[method]
+    infer = {
+        "applyInArrow": infer_group_arrow_eval_type_from_func,
+        "applyInPandas": infer_group_pandas_eval_type_from_func,
+    }.get(method)
+    if infer is not None:
+        with contextlib.suppress(Exception):  # Type hints that tell nothing.
+            eval_type = infer(function) or eval_type
+    name = getattr(function, "__name__", type(function).__name__)
+    return user_function(name, function, result, eval_type, deterministic=True)
 
 
 def result_type(result: DataType) -> pa.DataType:

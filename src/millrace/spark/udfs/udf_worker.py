@@ -5,6 +5,7 @@ So arguments and results are converted as Spark converts them, for every kind of
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from pyspark.util import PythonEvalType
 from pyspark.worker import EvalConf, RunnerConf, read_udfs
 from pyspark.worker_message import UDFInfo
 
+from millrace.plan.nodes.user_code.key_groups import key_groups
 from millrace.plan.nodes.user_code.user_function import Batches, FunctionCall
 
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
@@ -30,11 +32,29 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.legacy.execution.pythonUDF.pandas.conversion.enabled": "false",
 }
 """Settings that change how values are converted, with the values that are used here."""
-Worker = Callable[[Any], Batches]
+Worker = Callable[[Batches], Batches]
+_STRUCTS: Final = frozenset(
+    {
+        PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
+        PythonEvalType.SQL_MAP_PANDAS_ITER_UDF,
+        PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF,
+        PythonEvalType.SQL_GROUPED_MAP_ARROW_ITER_UDF,
+    }
+)
+"""Functions that get all columns as one struct."""
 
 
-def call_functions(calls: Sequence[FunctionCall], schema: pa.Schema, zone: str) -> Worker:
+def call_functions(
+    calls: Sequence[FunctionCall],
+    schema: pa.Schema,
+    zone: str,
+    keys: Sequence[str] | None = None,
+) -> Worker:
     """What makes, of batches with these columns, batches with the results of all calls."""
+    if calls[0].function.shape == "rows":
+        return _rows_worker(calls[0], schema, zone, keys)
+    if calls[0].function.shape == "group":
+        return _groups_worker(calls, schema, zone, keys or ())
     by_type: dict[int, list[FunctionCall]] = {}
     for call in calls:
         by_type.setdefault(_eval_type(call), []).append(call)
@@ -65,7 +85,82 @@ def _scalar_worker(
     names = list(dict.fromkeys(n for call in calls for n in _columns_of(call)))
     types = spark_struct(schema, names)
     arrow = to_arrow_schema(types, timezone=zone)
-    infos = [
+    function = worker_function(kind, _infos(calls, names), zone, types)
+
+    def run(batches: Batches) -> Batches:
+        return function(_as_spark(batches, names, arrow))
+
+    return run
+
+
+def _rows_worker(
+    call: FunctionCall, schema: pa.Schema, zone: str, keys: Sequence[str] | None
+) -> Worker:
+    """A function that makes rows of rows: of all rows of a task, or of each group."""
+    kind, names = call.function.eval_type, list(dict.fromkeys([*call.arguments, *(keys or ())]))
+    types = spark_struct(schema, names)
+    arrow = to_arrow_schema(types, timezone=zone)
+    columns = list(range(len(call.arguments)))
+    group = [] if keys is None else [len(keys), *(names.index(key) for key in keys), *columns]
+    info = UDFInfo(
+        udfs=[memoryview(call.function.command)],
+        args=[len(group), *group] if group else columns,
+        kwargs={},
+        result_id=0,
+    )
+    function = worker_function(kind, [info], zone, types)
+    wrap = _wrapped if kind in _STRUCTS else _as_is
+    result = StructType.fromJson(json.loads(call.function.result_json))
+
+    def run(batches: Batches) -> Batches:
+        rows = _as_spark(batches, names, arrow)
+        data: Iterable[Any] = map(wrap, rows)
+        if keys is not None:
+            data = (iter([wrap(part) for part in part_of]) for part_of in key_groups(rows, keys))
+        for made in function(data):
+            yield _with_types(pa.RecordBatch.from_struct_array(made.column(0)), result)
+
+    return run
+
+
+def _with_types(batch: pa.RecordBatch, result: StructType) -> pa.RecordBatch:
+    """A batch under the names of its type. As in Spark, columns of other types are refused."""
+    found = from_arrow_schema(batch.schema, prefer_timestamp_ntz=True)
+    types = [[field.dataType.simpleString() for field in struct] for struct in (found, result)]
+    if types[0] != types[1]:
+        raise TypeError(f"the function returned columns of types {types[0]}, expected {types[1]}")
+    return batch.rename_columns(result.names)
+
+
+def _groups_worker(
+    calls: Sequence[FunctionCall], schema: pa.Schema, zone: str, keys: Sequence[str]
+) -> Worker:
+    """Functions that make a value of each group; the keys come before their results."""
+    kind = calls[0].function.eval_type
+    assert all(call.function.eval_type == kind for call in calls), "the builder sees to it"
+    names = list(dict.fromkeys(n for call in calls for n in _columns_of(call)))
+    types = spark_struct(schema, names)
+    arrow = to_arrow_schema(types, timezone=zone)
+    function = worker_function(kind, _infos(calls, names), zone, types)
+
+    def run(batches: Batches) -> Batches:
+        first_rows: list[pa.RecordBatch] = []
+
+        def groups() -> Iterator[Iterator[pa.RecordBatch]]:
+            for group in key_groups(batches, keys):
+                first_rows.append(group[0].select(list(keys)).slice(0, 1))
+                yield _as_spark(iter(group), names, arrow)
+
+        for made in function(groups()):
+            key_row = first_rows.pop(0)
+            columns = [*key_row.columns, *made.columns]
+            yield pa.RecordBatch.from_arrays(columns, [f"_{n}" for n in range(len(columns))])
+
+    return run
+
+
+def _infos(calls: Sequence[FunctionCall], names: Sequence[str]) -> list[UDFInfo]:
+    return [
         UDFInfo(
             udfs=[memoryview(call.function.command)],
             args=[names.index(name) for name in call.arguments],
@@ -74,12 +169,15 @@ def _scalar_worker(
         )
         for number, call in enumerate(calls)
     ]
-    function = worker_function(kind, infos, zone, types)
 
-    def run(batches: Batches) -> Batches:
-        return function(_as_spark(batches, names, arrow))
 
-    return run
+def _wrapped(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """All columns as one struct, as Spark hands them to functions over rows."""
+    return pa.RecordBatch.from_arrays([batch.to_struct_array()], ["_0"])
+
+
+def _as_is(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
 
 
 def worker_function(

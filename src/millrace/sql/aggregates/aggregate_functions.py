@@ -18,8 +18,11 @@ from millrace.sql.aggregates.aggregate_calls import (
 )
 from millrace.sql.aggregates.aggregate_input import (
     AggregateInput,
+    is_comparable,
+    is_kept,
     is_known,
     is_plain,
+    nested_key,
     none_null,
     null_unless,
     number_written,
@@ -30,6 +33,7 @@ from millrace.sql.aggregates.aggregate_sql import list_of
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.conditions import as_condition
 from millrace.sql.functions.function_registry import ANY_NUMBER
+from millrace.sql.functions.nested.nested_sql import is_ordered
 from millrace.sql.types import (
     BOOLEAN,
     DATE,
@@ -160,8 +164,13 @@ def _pair(call: AggregateInput) -> AggregateCall:
 
 def _extreme(call: AggregateInput) -> AggregateCall:
     node = call.arguments(1, 1, "one argument")[0]
-    term = call.fitting(node, is_plain, "a plain type")
-    return call.build(call.filtered(term, node), term.type)
+    fits = "a type that Spark compares, and no doubles in nested values"
+    term = call.fitting(node, lambda kind: is_comparable(kind) and is_kept(kind), fits)
+    if term.type.is_plain:
+        return call.build(call.filtered(term, node), term.type)
+    by = call.filtered(nested_key(term), node)
+    function = f"{call.written.function}_by"
+    return call.build(call.filtered(term, node), term.type, function=function, by=by)
 
 
 def _over_condition(call: AggregateInput) -> AggregateCall:
@@ -189,6 +198,8 @@ def _count(call: AggregateInput) -> AggregateCall:
         return call.build(call.filtered(one_if(), nodes[0]), LONG)
     if len(nodes) == 1:
         term = call.term(nodes[0])
+        if written.distinct and term.type.is_nested:
+            term = call.fitting(nodes[0], is_ordered, "a type without maps")
     elif written.distinct:
         term = row_of([call.fitting(node, is_plain, "plain types") for node in nodes])
     else:
@@ -217,7 +228,7 @@ def _first_or_last(call: AggregateInput) -> AggregateCall:
     """The value of the first or last row: in the order of the rows, or of an ORDER BY."""
     written = call.written
     node, ignore_nulls = _with_nulls_choice(call)
-    term = call.fitting(node, is_known, "a value with a type")
+    term = call.fitting(node, is_kept, "a type, and no doubles in nested values")
     if not written.order:
         kept = one_if(none_null([term]) if ignore_nulls else None)
         by = call.filtered(kept, node)
@@ -232,8 +243,9 @@ def _first_or_last(call: AggregateInput) -> AggregateCall:
 
 def _by(call: AggregateInput) -> AggregateCall:
     node, by = call.arguments(2, 2, "two arguments")
-    term = call.fitting(node, is_known, "a value with a type")
-    key = call.fitting(by, is_plain, "a plain type to compare")
+    term = call.fitting(node, is_kept, "a type, and no doubles in nested values")
+    key = call.fitting(by, is_comparable, "a type that Spark compares")
+    key = key if key.type.is_plain else nested_key(key)
     return call.build(call.filtered(term, node), term.type, by=call.filtered(key, by))
 
 

@@ -17,6 +17,7 @@ from millrace.sql.aggregates.aggregate_sql import typed
 from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.expressions import Expression
 from millrace.sql.functions.casts import cast
+from millrace.sql.functions.nested.nested_sql import has_floating, is_ordered, order_key
 from millrace.sql.parser import LITERAL, canonical
 from millrace.sql.typed_sql import NotNative, TypedSql, as_type, read_columns
 from millrace.sql.types import BINARY, BOOLEAN, DOUBLE, INT, STRING, VOID, SqlType, to_arrow
@@ -221,6 +222,23 @@ def null_unless(condition: TypedSql, term: TypedSql) -> TypedSql:
         columns=condition.columns | term.columns,
         raises=condition.raises or term.raises,
     )
+
+
+def is_comparable(kind: SqlType) -> bool:
+    """Whether Spark orders its values: plain ones, and arrays and structs of them."""
+    return is_ordered(kind) and kind != VOID
+
+
+def is_kept(kind: SqlType) -> bool:
+    """Whether a row's value stays as it is: DuckDB makes -0.0 to 0.0 in a nested one."""
+    return is_known(kind) and not (kind.is_nested and has_floating(kind))
+
+
+def nested_key(term: TypedSql) -> TypedSql:
+    """A plain key that orders as Spark orders the arrays or structs; null for null."""
+    key = f"create_sort_key({order_key(term.sql, term.type)}, 'ASC NULLS FIRST')"
+    sql = f"CASE WHEN {term.sql} IS NULL THEN NULL ELSE {key} END"
+    return TypedSql(sql=sql, type=BINARY, columns=term.columns, raises=term.raises)
 
 
 def is_plain(kind: SqlType) -> bool:

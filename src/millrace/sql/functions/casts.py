@@ -55,7 +55,7 @@ def cast(term: TypedSql, to: SqlType, *, label: str | None = None) -> TypedSql:
         return TypedSql(sql=null_of(to).sql, type=to, label=label)
     if term.type.is_nested or to.is_nested:
         return cast_nested(term, to, cast, label)
-    day = _written_day(term) if to == DATE else None
+    day = written_day(term.literal) if to == DATE else None
     if day is not None:
         return day_literal(day, label)
     sql, raises = _written(term, to)
@@ -63,12 +63,12 @@ def cast(term: TypedSql, to: SqlType, *, label: str | None = None) -> TypedSql:
     return combined(sql, to, [term], label=label, raises=raises, never_null=certain)
 
 
-def _written_day(term: TypedSql) -> date | None:
+def written_day(text: str | int | None) -> date | None:
     """The day that a text names in full, so that nothing is computed for each row."""
-    if not isinstance(term.literal, str) or not _FULL_DAY.fullmatch(term.literal):
+    if not isinstance(text, str) or not _FULL_DAY.fullmatch(text):
         return None
     try:
-        return date.fromisoformat(term.literal)
+        return date.fromisoformat(text)
     except ValueError:
         return None
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from millrace.sql.functions.casts import cast
+from millrace.sql.functions.casts import cast, written_day
 from millrace.sql.typed_sql import ExpressionRefused, TypedSql, as_type, text_literal
 from millrace.sql.types import (
     BINARY,
@@ -118,6 +118,10 @@ def dated(value: str, kind: SqlType) -> TypedSql:
             f"the {kind} cannot be read",
             found=value,
             fix="write 2020-01-31 or 2020-01-31 10:00:00; zones are left to the session",
+        )
+    if kind == DATE and written_day(value) is None:
+        raise ExpressionRefused(
+            "the date does not exist", found=value, fix="write a day of the calendar"
         )
     label = f"{kind.name.upper()} '{value}'" if plain.fullmatch(value) else None
     term = cast(string(value), kind)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+from millrace.sql.engine_functions import macro
 from millrace.sql.functions.casts import cast, to_text
 from millrace.sql.functions.function_registry import ANY_NUMBER, function
 from millrace.sql.functions.nested.array_functions import concat_arrays
 from millrace.sql.typed_sql import (
-    ExpressionRefused,
+    NotNative,
     TypedSql,
     call_label,
     combined,
@@ -37,29 +39,57 @@ _LOWER_UNCERTAIN: Final = (
 )
 
 
+macro(
+    "spark_in_upper",
+    "s",
+    f"CASE WHEN regexp_matches(s, {text_literal(f'[{_UPPER_UNCERTAIN}]')}) THEN spark_upper(s) "
+    "ELSE upper(replace(s, 'ß', 'SS')) END",
+)
+macro(
+    "spark_in_lower",
+    "s",
+    f"CASE WHEN regexp_matches(s, {text_literal(f'[{_LOWER_UNCERTAIN}]')}) THEN spark_lower(s) "
+    "ELSE lower(replace(s, 'İ', 'i̇')) END",
+)
+_CASED: Final = re.compile(r"CAST\(spark_in_(?:upper|lower)\((.*)\) AS VARCHAR\)", re.DOTALL)
+
+
+def _in_case(step: str, name: str, args: list[TypedSql]) -> TypedSql:
+    """Of two changes of case, one upon the other, Spark computes only the last."""
+    x = to_text(args[0], name)
+    inner = _CASED.fullmatch(x.sql)
+    sql = f"{step}({inner[1] if inner else x.sql})"
+    return combined(sql, STRING, [x], label=call_label(name, args))
+
+
 @function("upper(s); ucase(s)", group=TEXT)
 def _upper(name: str, args: list[TypedSql]) -> TypedSql:
-    x = to_text(args[0], name)
-    rare = f"regexp_matches({x.sql}, {text_literal(f'[{_UPPER_UNCERTAIN}]')})"
-    sql = f"CASE WHEN {rare} THEN spark_upper({x.sql}) ELSE upper(replace({x.sql}, 'ß', 'SS')) END"
-    return combined(sql, STRING, [x], label=call_label(name, args))
+    return _in_case("spark_in_upper", name, args)
 
 
 @function("lower(s); lcase(s)", group=TEXT)
 def _lower(name: str, args: list[TypedSql]) -> TypedSql:
-    x = to_text(args[0], name)
-    rare = f"regexp_matches({x.sql}, {text_literal(f'[{_LOWER_UNCERTAIN}]')})"
-    sql = f"CASE WHEN {rare} THEN spark_lower({x.sql}) ELSE lower(replace({x.sql}, 'İ', 'i̇')) END"
-    return combined(sql, STRING, [x], label=call_label(name, args))
+    return _in_case("spark_in_lower", name, args)
 
 
-@function("length(s); char_length(s); character_length(s)", group=TEXT)
+@function("length(s); len(s); char_length(s); character_length(s)", group=TEXT)
 def _length(name: str, args: list[TypedSql]) -> TypedSql:
     if args[0].type == BINARY:
         sql = f"octet_length({args[0].sql})"
         return combined(sql, INT, args, label=call_label(name, args))
     x = to_text(args[0], name)
     return combined(f"length({x.sql})", INT, [x], label=call_label(name, args))
+
+
+def _no_bytes(name: str, part: TypedSql) -> TypedSql:
+    """A text; of bytes, Spark takes bytes."""
+    if part.type == BINARY:
+        raise NotNative(
+            f"{name} of binary is not known here",
+            found=part.label or part.sql,
+            fix="cast it to string",
+        )
+    return to_text(part, name)
 
 
 def _whole(name: str, part: TypedSql) -> TypedSql:
@@ -88,9 +118,7 @@ def _not_null(sql: str, *parts: TypedSql) -> str:
 
 @function("substring(s, start, size); substr(s, start, size)", group=TEXT, least=2, most=3)
 def _substring(name: str, args: list[TypedSql]) -> TypedSql:
-    if args[0].type == BINARY:
-        raise ExpressionRefused("substring needs text", found="binary", fix="cast it to string")
-    x, start = to_text(args[0], name), _whole(name, args[1])
+    x, start = _no_bytes(name, args[0]), _whole(name, args[1])
     start = args[1] if isinstance(args[1].literal, int) else start
     size = _whole(name, args[2]) if len(args) > 2 else _number(_ALL)  # noqa: PLR2004
     extra = () if len(args) > 2 else (str(_ALL),)  # noqa: PLR2004
@@ -104,24 +132,40 @@ def _number(value: int) -> TypedSql:
 
 @function("left(s, size)", group=TEXT, least=2)
 def _left(name: str, args: list[TypedSql]) -> TypedSql:
-    x, size = to_text(args[0], name), _whole(name, args[1])
+    x, size = _no_bytes(name, args[0]), _whole(name, args[1])
     sql = _not_null(_part(x, _number(1), size), x, size)
     return combined(sql, STRING, [x, size], label=call_label(name, args))
 
 
 @function("right(s, size)", group=TEXT, least=2)
 def _right(name: str, args: list[TypedSql]) -> TypedSql:
-    x, size = to_text(args[0], name), _whole(name, args[1])
+    x, size = _no_bytes(name, args[0]), _whole(name, args[1])
     back = TypedSql(sql=f"(-CAST({size.sql} AS BIGINT))", type=INT)
     part = f"CASE WHEN {size.sql} <= 0 THEN '' ELSE {_part(x, back, _number(_ALL))} END"
     return combined(_not_null(part, x, size), STRING, [x, size], label=call_label(name, args))
 
 
-@function("trim(s); ltrim(s); rtrim(s); btrim(s)", group=TEXT)
+_SIDES: Final = {"trim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}
+
+
+@function("trim(chars, s); ltrim(chars, s); rtrim(chars, s)", group=TEXT, most=2)
 def _trim(name: str, args: list[TypedSql]) -> TypedSql:
-    x = to_text(args[0], name)
-    step = "trim" if name == "btrim" else name
-    return combined(f"{step}({x.sql}, ' ')", STRING, [x], label=call_label(name, args))
+    """The text is the last argument, as in `trim(BOTH 'x' FROM s)`."""
+    x = to_text(args[-1], name)
+    if len(args) == 1:
+        return combined(f"{name}({x.sql}, ' ')", STRING, [x], label=call_label(name, args))
+    chars = to_text(args[0], name)
+    label = None
+    if args[0].label is not None and args[1].label is not None:
+        label = f"TRIM({_SIDES[name]} {args[0].label} FROM {args[1].label})"
+    return combined(f"{name}({x.sql}, {chars.sql})", STRING, [chars, x], label=label)
+
+
+@function("btrim(s, chars)", group=TEXT, most=2)
+def _btrim(name: str, args: list[TypedSql]) -> TypedSql:
+    parts = [to_text(part, name) for part in args]
+    chars = parts[1].sql if len(parts) > 1 else "' '"
+    return combined(f"trim({parts[0].sql}, {chars})", STRING, parts, label=call_label(name, args))
 
 
 @function("replace(s, search, replacement)", group=TEXT, least=2, most=3)
@@ -138,7 +182,7 @@ _TESTS: Final = {"startswith": "starts_with", "endswith": "suffix", "contains": 
 
 @function("startswith(s, part); endswith(s, part); contains(s, part)", group=TEXT, least=2)
 def _holds(name: str, args: list[TypedSql]) -> TypedSql:
-    x, y = to_text(args[0], name), to_text(args[1], name)
+    x, y = _no_bytes(name, args[0]), _no_bytes(name, args[1])
     return combined(
         f"{_TESTS[name]}({x.sql}, {y.sql})", BOOLEAN, [x, y], label=call_label(name, args)
     )

@@ -7,10 +7,12 @@ import pyarrow as pa
 import pytest
 
 from millrace.errors import UserError
+from millrace.sql.aggregates.aggregate_expressions import typed_aggregate
 from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.expressions import parse, parse_named, scope_of
 from millrace.sql.parser import read
 from millrace.sql.typed_sql import NotNative
+from millrace.sql.types import LONG
 
 VARIABLE = "namedlambdavariable()"
 SCHEMA = pa.schema(
@@ -173,3 +175,32 @@ def test_a_call_on_an_array_that_is_made_on_the_spot_can_be_indexed() -> None:
 )
 def test_an_expression_without_a_name_gets_sparks(text: str, name: str) -> None:
     assert parse_named(text, SCHEMA, call="select")[0][0] == name
+
+
+def test_a_field_of_a_struct_is_named_as_users_know_the_column() -> None:
+    scope = scope_of(pa.schema({"k": pa.int32(), "k_1": pa.list_(pa.int32())}), {"k_1": "other"})
+    typer = ExpressionTyper(scope)
+
+    assert str(typer.typed(read("struct(k, k_1)")).type) == "struct<k:int,other:array<int>>"
+    assert str(typer.typed(read("arrays_zip(k_1, array(k))")).type) == (
+        "array<struct<other:int,1:int>>"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "count(DISTINCT map)",
+        "max(map)",
+        "first(array(f))",  # DuckDB would make -0.0 to 0.0
+        "max_by(struct(f), a)",
+        "min(struct(f))",
+    ],
+)
+def test_aggregates_of_nested_values_that_are_left_to_spark(text: str) -> None:
+    with pytest.raises(NotNative):
+        typed_aggregate("n", read(text), SCHEMA)
+
+
+def test_distinct_arrays_are_counted() -> None:
+    assert typed_aggregate("n", read("count(DISTINCT rows)"), SCHEMA).type == LONG

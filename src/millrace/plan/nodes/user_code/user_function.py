@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -16,16 +16,33 @@ from millrace.identity.functions import function_identity
 from millrace.identity.unrecognisable import Unrecognisable
 
 Batches = Iterator[pa.RecordBatch]
-Shape = Literal["row", "batch", "stream", "group"]
-"""What it gets at a time: a row, a batch, all batches of a task, or the rows of a group."""
+Shape = Literal["row", "batch", "stream", "group", "rows"]
+"""What it gets at a time: a row, a batch, all batches of a task, or columns of a group.
+
+A function over "rows" is no part of an expression: it makes rows of rows."""
+
+
+class TaskCaller(Protocol):
+    """Prepares calls in a task."""
+
+    def __call__(
+        self,
+        calls: Sequence[FunctionCall],
+        schema: pa.Schema,
+        zone: str,
+        keys: Sequence[str] | None = None,
+    ) -> Callable[[Batches], Batches]:
+        """What makes batches of results of batches with these columns.
+
+        With `keys`, rows come sorted by them, and each group is called by itself.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UserFunction:
     """A user's function with its type, and how Spark's workers call it.
 
-    `eval_type` and `result_json` are Spark's own. `caller` gets calls, the columns of their input
-    and the time zone, and returns what makes batches of results.
+    `eval_type` and `result_json` are Spark's own.
     """
 
     name: str
@@ -36,7 +53,7 @@ class UserFunction:
     result: pa.DataType
     result_json: str
     deterministic: bool
-    caller: Callable[[Sequence[FunctionCall], pa.Schema, str], Callable[[Any], Batches]]
+    caller: TaskCaller
 
     def __deepcopy__(self, memo: object) -> UserFunction:
         return self

@@ -252,7 +252,7 @@ def _reverse(name: str, args: list[TypedSql]) -> TypedSql:
     if x.type != STRING:
         raise not_here(name, x)
     # `reverse` of DuckDB keeps letters with their accents together, Spark's does not.
-    sql = f"array_to_string(list_reverse(string_split({x.sql}, '')), '')"
+    sql = f"spark_reverse({x.sql})"
     return combined(sql, STRING, [x], label=label, never_null=x.never_null)
 
 

@@ -11,7 +11,7 @@ from millrace.sql.functions.function_registry import ANY_NUMBER, Typer, function
 from millrace.sql.functions.nested import nested_sql
 from millrace.sql.functions.nested.array_functions import array_arguments
 from millrace.sql.functions.nested.nested_sql import ARRAYS, has_null, not_here, null_if_any
-from millrace.sql.functions.nested.struct_functions import variable_name
+from millrace.sql.functions.nested.struct_functions import known_name
 from millrace.sql.typed_sql import NotNative, TypedSql, as_type, call_label, combined
 from millrace.sql.types import BOOLEAN, VOID, SqlType, TypePart, array_of, common, struct_of
 
@@ -41,7 +41,7 @@ def _as_sets(name: str, parts: list[TypedSql]) -> list[TypedSql]:
     """Arrays whose elements are made distinct; Spark writes -0.0 as 0.0 in them."""
     arrays = _comparable(name, parts)
     kind = arrays[0].type.element
-    if kind.is_nested and _has_floating(kind):
+    if kind.is_nested and nested_sql.has_floating(kind):
         raise not_here(name, *parts)
     if not kind.is_floating:
         return arrays
@@ -53,10 +53,6 @@ def _as_sets(name: str, parts: list[TypedSql]) -> list[TypedSql]:
 
 def _positive_zero(item: str, kind: SqlType) -> str:
     return f"CASE WHEN {item} = 0 THEN {as_type('0', kind)} ELSE {item} END"
-
-
-def _has_floating(kind: SqlType) -> bool:
-    return kind.is_floating or any(_has_floating(part.type) for part in kind.parts)
 
 
 @function("array_distinct(a)", group=ARRAYS)
@@ -161,12 +157,15 @@ def _sorted(x: TypedSql, *, ascending: bool, nulls_last: bool, label: str | None
     return combined(sql, x.type, [x], label=label, never_null=x.never_null)
 
 
-@tree_function("arrays_zip(a, b, ...)", group=ARRAYS, most=ANY_NUMBER)
+@tree_function("arrays_zip(a, b, ...)", group=ARRAYS, least=0, most=ANY_NUMBER)
 def _arrays_zip(typer: Typer, name: str, nodes: list[exp.Expression]) -> TypedSql:
     args = typer.typed_all(nodes)
     array_arguments(name, args)
-    names = [variable_name(node) or str(number) for number, node in enumerate(nodes)]
-    if len({field.lower() for field in names}) < len(names):
+    names = [
+        known_name(node, part) or str(number)
+        for number, (node, part) in enumerate(zip(nodes, args, strict=True))
+    ]
+    if not names or len({field.lower() for field in names}) < len(names):
         raise not_here(name, *args)
 
     def written(*arrays: str) -> str:

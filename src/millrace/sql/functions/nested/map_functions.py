@@ -24,9 +24,9 @@ def plain_keys(kind: SqlType) -> bool:
     return kind.is_plain and not kind.is_floating and kind != VOID
 
 
-@function("map(key, value, ...)", group=MAPS, least=2, most=ANY_NUMBER)
+@function("map(key, value, ...)", group=MAPS, least=0, most=ANY_NUMBER)
 def _map(name: str, args: list[TypedSql]) -> TypedSql:
-    if len(args) % 2 or any(part.type.arrow is not None for part in args):
+    if not args or len(args) % 2 or any(part.type.arrow is not None for part in args):
         raise not_here(name, *args)
     keys = to_common_type(args[::2], name)
     values = to_common_type(args[1::2], name)
@@ -113,8 +113,10 @@ def _map_entries(name: str, args: list[TypedSql]) -> TypedSql:
     return combined(f"map_entries({x.sql})", kind, [x], label=label, never_null=x.never_null)
 
 
-@function("map_concat(m, n, ...)", group=MAPS, most=ANY_NUMBER)
+@function("map_concat(m, n, ...)", group=MAPS, least=0, most=ANY_NUMBER)
 def _map_concat(name: str, args: list[TypedSql]) -> TypedSql:
+    if not args:
+        raise not_here(name)
     for part in args:
         _one_map(name, part)
     maps = to_common_type(args, name)

@@ -99,6 +99,11 @@ def is_ordered(kind: SqlType) -> bool:
     return all(is_ordered(part.type) for part in kind.parts)
 
 
+def has_floating(kind: SqlType) -> bool:
+    """Whether it is, or has in it, a float or double."""
+    return kind.is_floating or any(has_floating(part.type) for part in kind.parts)
+
+
 def not_here(name: str, *parts: TypedSql) -> NotNative:
     """The refusal of a call whose types are left to Spark."""
     shown = ", ".join(f"{part.label or 'a value'} of type {part.type}" for part in parts)

@@ -10,7 +10,7 @@ from millrace.sql.typed_sql import NotNative, TypedSql, call_label, combined
 from millrace.sql.types import STRING, TypePart, struct_of
 
 
-@function("named_struct(name, value, ...)", group=STRUCTS, least=2, most=ANY_NUMBER)
+@function("named_struct(name, value, ...)", group=STRUCTS, least=0, most=ANY_NUMBER)
 def _named_struct(name: str, args: list[TypedSql]) -> TypedSql:
     if len(args) % 2 or any(part.type != STRING or part.literal is None for part in args[::2]):
         raise not_here(name, *args)
@@ -18,11 +18,11 @@ def _named_struct(name: str, args: list[TypedSql]) -> TypedSql:
     return struct_from(names, args[1::2], call_label(name, args))
 
 
-@tree_function("struct(a, b AS name, ...)", group=STRUCTS, most=ANY_NUMBER)
+@tree_function("struct(a, b AS name, ...)", group=STRUCTS, least=0, most=ANY_NUMBER)
 def _struct(typer: Typer, name: str, nodes: list[exp.Expression]) -> TypedSql:
     bodies = [node.this if isinstance(node, exp.Alias) else node for node in nodes]
     values = typer.typed_all(bodies)
-    names = [_field_name(node, number) for number, node in enumerate(nodes, 1)]
+    names = _field_names(nodes, values)
     labels = [
         f"{value.label} AS {node.alias}" if isinstance(node, exp.Alias) else value.label
         for node, value in zip(nodes, values, strict=True)
@@ -36,21 +36,26 @@ def row(typer: Typer, node: exp.Expression) -> TypedSql:
     """`(a, b)` is a struct."""
     nodes = list(node.expressions)
     values = typer.typed_all(nodes)
-    names = [_field_name(part, number) for number, part in enumerate(nodes, 1)]
+    names = _field_names(nodes, values)
     pairs = [f"{name}, {value.label}" for name, value in zip(names, values, strict=True)]
     certain = all(value.label is not None for value in values)
     return struct_from(names, values, f"named_struct({', '.join(pairs)})" if certain else None)
 
 
-def _field_name(node: exp.Expression, number: int) -> str:
-    """The name that Spark gives a field: that of a column, a field or a lambda's variable."""
-    if isinstance(node, exp.Alias):
-        return node.alias
-    return variable_name(node) or f"col{number}"
+def _field_names(nodes: list[exp.Expression], values: list[TypedSql]) -> list[str]:
+    """The names that Spark gives the fields: those of columns, fields and variables, or col1."""
+    return [
+        node.alias if isinstance(node, exp.Alias) else known_name(node, value) or f"col{number}"
+        for number, (node, value) in enumerate(zip(nodes, values, strict=True), 1)
+    ]
 
 
-def variable_name(node: exp.Expression) -> str | None:
+def known_name(node: exp.Expression, value: TypedSql) -> str | None:
     """The name of a column, a field or a lambda's variable; None for anything else."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.Column) and len(node.parts) == 1 and value.columns:
+        return value.label or node.name  # The user's name for it, not the plan's.
     if isinstance(node, exp.Column | exp.Identifier):
         return node.name
     return node.expression.name if isinstance(node, exp.Dot) else None
@@ -58,9 +63,9 @@ def variable_name(node: exp.Expression) -> str | None:
 
 def struct_from(names: list[str], values: list[TypedSql], label: str | None) -> TypedSql:
     """A struct of values under names."""
-    if len({name.lower() for name in names}) < len(names) or "" in names:
+    if not names or len({name.lower() for name in names}) < len(names) or "" in names:
         raise NotNative(
-            "a struct with two fields of one name is left to Spark",
+            "a struct without fields, or with two of one name, is left to Spark",
             found=", ".join(names),
             fix="give each field a name of its own",
         )

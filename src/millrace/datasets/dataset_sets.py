@@ -1,0 +1,109 @@
+"""The calls of a dataset that take rows of two datasets as sets: unions, intersections, rests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from sqlglot import exp
+
+from millrace.datasets.dataset_base import DatasetBase, relation_of_other
+from millrace.datasets.dataset_rows import DatasetRows
+from millrace.errors import UserError
+from millrace.plan.builders.build_rows import set_operation
+from millrace.plan.builders.build_select import attribute_tree, select
+from millrace.plan.builders.operators import named
+from millrace.plan.relation import Relation
+from millrace.sql.connect_literals import cast_tree
+from millrace.sql.types import from_arrow
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class DatasetSets(DatasetRows):
+    """A dataset's rows together with those of others."""
+
+    def union(self, *others: DatasetBase) -> Self:
+        """All rows of this dataset and the others. Columns match by position, as in Spark.
+
+        Example:
+            >>> orders.union(orders.filter("amount > 10")).count()
+            5
+        """
+        relation = self._relation
+        for other in others:
+            relation = self._together("union", relation, other, "UNION ALL")
+        return self._with(relation)
+
+    def unionAll(self, other: DatasetBase) -> Self:
+        """All rows of both: `union`."""
+        return self.union(other)
+
+    def unionByName(self, other: DatasetBase, allowMissingColumns: bool = False) -> Self:
+        """All rows of both. Columns match by name; with `allowMissingColumns` others are null."""
+        call = "unionByName()"
+        mine, theirs = self._relation, relation_of_other(other, "unionByName")
+        for relation in (mine, theirs):
+            if not relation.has_unique_labels:
+                raise UserError(
+                    f"{call}: two columns of one name\n  found: {', '.join(relation.labels)}\n"
+                    "  to fix: give one of them another name"
+                )
+        ours = {label.lower(): label for label in mine.labels}
+        others = {label.lower(): label for label in theirs.labels}
+        lacking = [label for name, label in ours.items() if name not in others]
+        more = [label for name, label in others.items() if name not in ours]
+        if (lacking or more) and not allowMissingColumns:
+            raise UserError(
+                f"{call}: both sides have not the same columns\n"
+                f"  found: {', '.join([*lacking, *more])} on one side alone\n"
+                "  to fix: give allowMissingColumns=True, or select the same columns"
+            )
+        labels = [*mine.labels, *more]
+        left = self._of_labels(call, mine, labels, theirs)
+        right = self._of_labels(call, theirs, labels, mine)
+        with self._building(call) as context:
+            return self._with(set_operation(context, left, right, "UNION ALL"))
+
+    def intersect(self, other: DatasetBase) -> Self:
+        """The rows that both have, each once."""
+        return self._with(self._together("intersect", self._relation, other, "INTERSECT"))
+
+    def intersectAll(self, other: DatasetBase) -> Self:
+        """The rows that both have, as often as both have them."""
+        return self._with(self._together("intersectAll", self._relation, other, "INTERSECT ALL"))
+
+    def subtract(self, other: DatasetBase) -> Self:
+        """The rows that the other has not, each once."""
+        return self._with(self._together("subtract", self._relation, other, "EXCEPT"))
+
+    def exceptAll(self, other: DatasetBase) -> Self:
+        """The rows without those of the other, which count as often as it has them."""
+        return self._with(self._together("exceptAll", self._relation, other, "EXCEPT ALL"))
+
+    def _together(self, method: str, left: Relation, other: object, words: str) -> Relation:
+        call = f"{method}()"
+        right = relation_of_other(other, method)
+        if len(left.labels) != len(right.labels):
+            raise UserError(
+                f"{call} of different columns\n  found: {', '.join(left.labels)}, and "
+                f"{', '.join(right.labels)}\n  to fix: select as many columns of each"
+            )
+        with self._building(call) as context:
+            return set_operation(context, left, right, words)
+
+    def _of_labels(
+        self, call: str, relation: Relation, labels: list[str], other: Relation
+    ) -> Relation:
+        """The columns of these labels, in their order; those it lacks are null."""
+        mine = {a.label.lower(): a for a in relation.visible}
+        kinds = {a.label.lower(): f.type for a, f in zip(other.visible, other.schema, strict=True)}
+        trees: list[exp.Expression] = []
+        for label in labels:
+            attribute = mine.get(label.lower())
+            if attribute is not None:
+                trees.append(attribute_tree(attribute))
+            else:
+                kind = from_arrow(kinds[label.lower()])
+                trees.append(named(cast_tree(exp.Null(), str(kind), safe=False), label))
+        with self._building(call) as context:
+            return select(context, relation, trees)

@@ -1,0 +1,67 @@
+"""Methods of Spark's DataFrame that Spark itself computes, and those that make no sense here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_RDD: Final = (
+    "RDDs live in the JVM of a session, and nothing of them is durable",
+    "use map_batches, mapInArrow or mapInPandas; or to_spark().rdd on a classic session",
+)
+_STREAM: Final = (
+    "a dataset has an end; streams are journals, jobs and coordinated reads here",
+    "use ws.job(...).source(...), ws.reads(...), or spark.readStream.format('millrace')",
+)
+_SAME: Final = (
+    "it compares plans of Spark; here equal work is recognised when it runs",
+    "use run(): its report says what was reused",
+)
+NOT_OFFERED: Final[dict[str, tuple[str, str]]] = {
+    "rdd": _RDD,
+    "toJSON": (_RDD[0], 'use select("to_json(struct(*)) AS value")'),
+    "registerTempTable": ("Spark has removed it", "use createOrReplaceTempView"),
+    "createGlobalTempView": (
+        "global views belong to an application of Spark",
+        "use createOrReplaceTempView, or to_spark().createGlobalTempView(name)",
+    ),
+    "createOrReplaceGlobalTempView": (
+        "global views belong to an application of Spark",
+        "use createOrReplaceTempView, or to_spark().createOrReplaceGlobalTempView(name)",
+    ),
+    "writeStream": _STREAM,
+    "withWatermark": _STREAM,
+    "dropDuplicatesWithinWatermark": _STREAM,
+    "observe": (
+        "metrics of a run are in its report",
+        "use run(), explain(analyze=True), or agg(...) over the same dataset",
+    ),
+    "executionInfo": ("it is of a query on Spark Connect", "use run(), which returns a report"),
+    "pandas_api": ("pandas on Spark needs a DataFrame", "use to_spark().pandas_api()"),
+    "plot": ("it draws a DataFrame of Spark", "use toPandas().plot, or to_spark().plot"),
+    "mergeInto": ("it changes a table of a catalog", "use to_spark().mergeInto(table, condition)"),
+    "sameSemantics": _SAME,
+    "semanticHash": _SAME,
+    "storageLevel": ("rows are saved in the workspace, at no level", "use run(), which reports"),
+}
+"""By name: the reason, and what to do instead."""
+
+BY_SPARK: Final[dict[str, str]] = {
+    "replace": "by its rules for types",
+    "describe": "with its own rules for statistics",
+    "summary": "with its own rules for statistics",
+    "freqItems": "with its own rules for statistics",
+    "approxQuantile": "with its own rules for statistics",
+    "corr": "with its own rules for statistics",
+    "cov": "with its own rules for statistics",
+    "crosstab": "at the call: the rows decide the columns",
+    "transpose": "at the call: the rows decide the columns",
+    "sample": "with its random numbers",
+    "sampleBy": "with its random numbers",
+    "randomSplit": "with its random numbers",
+    "offset": "over the sorted rows",
+    "toPandas": "with its choice of types, over the saved rows",
+    "foreach": "over the saved rows",
+    "foreachPartition": "over the saved rows",
+    "writeTo": "over the saved rows",
+}
+"""Methods that Spark computes over saved rows, by name: how."""

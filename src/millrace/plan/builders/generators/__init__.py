@@ -1,0 +1,1 @@
+"""Builds functions that make several rows of one."""

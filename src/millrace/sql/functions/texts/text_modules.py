@@ -1,0 +1,14 @@
+"""The modules that enter functions of text in the table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace.sql.functions.texts import (
+    bit_functions,
+    encoding_functions,
+    text_functions,
+    text_patterns,
+)
+
+MODULES: Final = (bit_functions, encoding_functions, text_functions, text_patterns)

@@ -1,0 +1,25 @@
+"""Spark's types of columns: `from millrace import types as T`. They are PySpark's own.
+
+Example:
+    >>> from millrace import types as T
+    >>> T.StructType([T.StructField("amount", T.LongType())]).simpleString()
+    'struct<amount:bigint>'
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import *  # noqa: F403 - the same names
+else:
+
+    def __getattr__(name: str) -> object:
+        """A type of Spark's, loaded at its first use."""
+        if name.startswith("__"):
+            raise AttributeError(f"module 'millrace.types' has no attribute {name!r}")
+        return getattr(import_module("pyspark.sql.types"), name)
+
+    def __dir__() -> list[str]:
+        return dir(import_module("pyspark.sql.types"))

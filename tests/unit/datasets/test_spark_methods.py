@@ -1,0 +1,140 @@
+"""Every public method of PySpark's classes runs here, on Spark, or says why not."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import GroupedData as SparkGroupedData
+from sqlglot import exp
+from tests.unit.engine.memory_kit import of, rows
+
+import millrace as mr
+from millrace import Window
+from millrace import functions as F  # noqa: N812 - as Spark's users write it
+from millrace.datasets.spark_methods import BY_SPARK, NOT_OFFERED
+from millrace.sql.connect_expressions import column_tree
+
+SCRIPT = Path(__file__).parents[3] / "scripts" / "pyspark_methods.py"
+
+
+def script() -> Any:  # noqa: ANN401 - a module
+    spec = importlib.util.spec_from_file_location("pyspark_methods", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_lists_every_method_and_where_it_runs() -> None:
+    tables = script()
+    page = tables.PAGE.read_text(encoding="utf-8")
+    assert tables.written(page) == page, "run scripts/pyspark_methods.py"
+
+
+def test_what_is_said_to_run_on_spark_or_not_at_all_is_a_method_of_spark() -> None:
+    assert {*BY_SPARK, *NOT_OFFERED} <= {*dir(DataFrame), *dir(SparkGroupedData)}
+    assert [name for name in NOT_OFFERED if hasattr(mr.Dataset, name)] == []
+
+
+def test_a_method_that_makes_no_sense_says_why() -> None:
+    with pytest.raises(
+        AttributeError, match=r"no rdd\n  found: RDDs .*\n  to fix: use map_batches"
+    ):
+        _ = of(a=[1]).rdd
+    with pytest.raises(AttributeError, match="neither a method nor a column 'sellect'"):
+        _ = of(a=[1]).sellect
+
+
+def test_a_column_is_named_through_its_dataset() -> None:
+    left, right = of(k=[1, 2], v=[10, 20]), of(k=[1, 2], v=[30, 40])
+    joined = left.join(right, left.k == right.k)
+    assert joined.columns == ["k", "v", "k", "v"]
+    assert joined.select(right.v, left["v"].alias("w")).toArrow().to_pydict() == {
+        "v": [30, 40],
+        "w": [10, 20],
+    }
+    with pytest.raises(mr.UserError, match="v is ambiguous"):
+        joined.select("v")
+    with pytest.raises(mr.UserError, match="no column nothing"):
+        _ = left["nothing"]
+
+
+def test_a_dataset_made_of_another_is_told_apart_from_it() -> None:
+    orders = of(k=[1, 1, 2], v=[1, 2, 3])
+    totals = orders.groupBy("k").agg(F.sum("v").alias("t"))
+    joined = orders.join(totals, orders.k == totals.k).select(orders.v, totals.t)
+    assert sorted(joined.toArrow().to_pylist(), key=str) == [
+        {"v": 1, "t": 3},
+        {"v": 2, "t": 3},
+        {"v": 3, "t": 3},
+    ]
+
+
+def test_a_text_that_is_a_name_means_the_column() -> None:
+    counted = of(k=[1, 1], v=[2, 3]).groupBy("k").sum("v")
+    assert counted.columns == ["k", "sum(v)"]
+    assert counted.select("sum(v)").toArrow()["sum(v)"].to_pylist() == [5]
+    odd = rows(pa.table({"two words": [2, 1], "dot.ted": [3, 4]}))
+    assert odd.orderBy("two words").toArrow()["dot.ted"].to_pylist() == [4, 3]
+
+
+def test_rows_are_sparks() -> None:
+    (row,) = of(a=[1], b=["x"]).collect()
+    assert (row.a, row["b"], row.asDict()) == (1, "x", {"a": 1, "b": "x"})
+    twice = of(a=[1]).select("a", "a + 1 AS a").collect()
+    assert tuple(twice[0]) == (1, 2)
+    assert of(a=[1, 2, 3]).tail(2)[0].a == 2
+
+
+METHODS: dict[str, tuple[Any, ...]] = {
+    "alias": ("x",),
+    "astype": ("int",),
+    "between": (1, 2),
+    "bitwiseAND": (1,),
+    "bitwiseOR": (1,),
+    "bitwiseXOR": (1,),
+    "cast": ("int",),
+    "contains": ("x",),
+    "endswith": ("x",),
+    "eqNullSafe": (1,),
+    "getField": ("x",),
+    "getItem": (0,),
+    "ilike": ("x",),
+    "isin": (1, 2),
+    "like": ("x",),
+    "name": ("x",),
+    "over": (Window.partitionBy("a").orderBy("b"),),
+    "rlike": ("x",),
+    "startswith": ("x",),
+    "substr": (1, 2),
+    "transform": (lambda column: column + 1,),
+    "try_cast": ("int",),
+    "when": (F.col("c"), 1),
+}
+ODD = {
+    "dropFields": "a field that is dropped has no form in SQL",
+    "withField": "a field that is added has no form in SQL",
+    "outer": "it names a column of the query around a subquery",
+    "otherwise": "it follows `when`",
+    "when": "it follows `when`",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in dir(SparkColumn) if not name.startswith("_") and name not in ODD]
+)
+def test_every_method_of_a_column_is_read(name: str) -> None:
+    method = getattr(F.col("a"), name)
+    assert isinstance(column_tree(method(*METHODS.get(name, ()))), exp.Expression)
+
+
+def test_cases_are_read() -> None:
+    tree = column_tree(F.when(F.col("a") > 1, "x").when(F.col("a") > 0, "y").otherwise("z"))
+    assert isinstance(tree, exp.Case)

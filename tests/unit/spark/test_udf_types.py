@@ -1,0 +1,71 @@
+"""Types of users' functions: by their text, and results that Spark takes or does not take."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql.types import Row
+
+from millrace.errors import UserError
+from millrace.spark.udfs.ddl_types import type_of_ddl
+from millrace.spark.udfs.pickled_results import taken
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("int", "int"),
+        ("LONG", "bigint"),
+        ("array<int>", "array<int>"),
+        ("map<string, array<double>>", "map<string,array<double>>"),
+        ("a int, `b c` array<struct<x: int>>", "struct<a:int,b c:array<struct<x:int>>>"),
+        ("a: int", "struct<a:int>"),
+        ("decimal(10,2)", "decimal(10,2)"),
+        ("decimal", "decimal(10,0)"),
+        ("timestamp_ntz", "timestamp_ntz"),
+    ],
+)
+def test_a_text_names_sparks_type(text: str, name: str) -> None:
+    assert type_of_ddl(text).simpleString() == name
+
+
+@pytest.mark.parametrize("text", ["", "nothing at all", "array<", "int int int"])
+def test_a_text_that_names_no_type_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="names no type of Spark"):
+        type_of_ddl(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "result"),
+    [
+        ("5", "int", None),
+        (2.7, "int", None),
+        (True, "int", None),
+        (2**40 + 3, "int", 3),
+        (2**63, "long", None),
+        (200, "byte", -56),
+        (2, "double", None),
+        (2.5, "float", 2.5),
+        (5, "string", "5"),
+        (True, "string", "true"),
+        ("ä", "binary", "ä".encode()),
+        (1.5, "decimal(10,2)", None),
+        (Decimal("1.5"), "decimal(10,2)", Decimal("1.5")),
+        (dt.datetime(2020, 1, 2, 3, tzinfo=dt.UTC), "date", dt.date(2020, 1, 2)),
+        ([1, "2", None], "array<int>", [1, None, None]),
+        ({"a": "x"}, "map<string,int>", {"a": None}),
+        ({"p": 1, "q": 2}, "q string, p int", ("2", 1)),
+        (Row(p=1, q="z"), "q string, p int", ("z", 1)),
+        (None, "int", None),
+    ],
+)
+def test_a_pickled_value_of_another_type_is_null(value: Any, kind: str, result: Any) -> None:  # noqa: ANN401
+    assert taken(value, type_of_ddl(kind)) == result
+
+
+def test_a_value_whose_text_would_be_javas_is_refused() -> None:
+    with pytest.raises(TypeError, match="returned float; return str"):
+        taken(1.5, type_of_ddl("string"))
