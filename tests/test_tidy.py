@@ -235,6 +235,7 @@ ENDLESS_WAITS = {
 TYPES_ONLY = {
     "workspace.py",
     "workspace_sql.py",
+    "workspace_reader.py",
     "transport/owner/workspace_journals.py",
     "__init__.py",
     "functions.py",

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from millrace import workspace
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession as RealSparkSession
 
 WORKSPACE: Final = "millrace.workspace"
 DEFAULT_WORKSPACE: Final = "mill"
@@ -73,16 +70,11 @@ class SessionBuilder:
         """
         settings = dict(self._settings)
         folder = settings.pop(WORKSPACE, DEFAULT_WORKSPACE)
-        return workspace.open(folder, _started(settings) if settings else None, create=True)
+        if not settings:
+            return workspace.open(folder, create=True)
+        from millrace.spark.session import session_with  # noqa: PLC0415 - reading needs no Spark
 
-
-def _started(settings: dict[str, Any]) -> RealSparkSession:
-    from pyspark.sql import SparkSession as RealSparkSession  # noqa: PLC0415 - reading needs no Spark
-
-    builder = RealSparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+        return workspace.open(folder, session_with(settings), create=True)
 
 
 class _Builder:
