@@ -70,9 +70,10 @@ INNER_LAYERS = {
         "expression_typing",
         "expressions",
         "implied_conditions",
+        "condition_parts",
         "aggregates",
     ],
-    "plan": ["nodes", "spark_analyzer", "relation", "builders", "statements", "planner"],
+    "plan": ["nodes", "spark_analyzer", "relation", "windows", "builders", "statements", "planner"],
     "pipeline": [
         "owner_retries",
         "core",

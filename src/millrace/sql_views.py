@@ -59,8 +59,15 @@ class SqlViews:
         self._config, self._spark, self._files, self._rows = config, spark, files, rows
         self._views: dict[str, Relation] = {}
 
-    def put(self, name: str, relation: Relation) -> None:
-        """Name a relation; an older one of the name is replaced."""
+    def put(self, name: str, relation: Relation, *, replace: bool = True) -> None:
+        """Name a relation; an older one of the name is replaced, or an error."""
+        if not name:
+            raise UserError("a view has a name\n  found: none\n  to fix: give it one")
+        if not replace and name.lower() in self._views:
+            raise UserError(
+                f"there is a view {name} already\n  found: views {', '.join(sorted(self._views))}\n"
+                "  to fix: use createOrReplaceTempView, or another name"
+            )
         self._views[name.lower()] = relation.only_visible()
 
     def drop(self, name: str) -> bool:

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from millrace.datasets.dataset import Dataset
 from millrace.datasets.dataset_base import relation_in
-from millrace.errors import UserError
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.parameters import Arguments
 from millrace.scan.input_files import Paths
@@ -66,8 +65,6 @@ class WorkspaceSql:
             >>> ws.sql("SELECT count(*) AS n FROM customers").columns
             ['n']
         """
-        if not name:
-            raise UserError("a view has a name\n  found: none\n  to fix: give it one")
         self._runtime.views.put(name, self._relation(rows))
 
     def table(self, name: str) -> Dataset:

@@ -19,13 +19,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 FILE: Final = Path(__file__).parent / "spark_examples.jsonl"
+NO_PYTHON_TYPE: Final = "a type that Python does not have"
 _NEXT_SECTION: Final = re.compile(
     r"^    (Arguments|Note|Since|Deprecated|Group|Source):", re.MULTILINE
 )
 _CHANGING: Final = re.compile(
     r"\b(rand|randn|random|uuid|now|shuffle|randstr|uniform|current_\w+|curdate|localtimestamp|"
     r"session_user|user|version|monotonically_increasing_id|spark_partition_id|input_file\w*|"
-    r"unix_timestamp\(\)|to_unix_timestamp\(\)|localtime|make_date|java_method|reflect|"
+    r"unix_timestamp\(\)|to_unix_timestamp\(\)|localtime|java_method|reflect|"
     r"try_reflect|aes_encrypt|kll_\w+|measure)\b|unix_timestamp\(\)"
 )
 """Functions whose answer is another one each time, or of another Java."""
@@ -33,10 +34,14 @@ _CHANGING: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkExample:
-    """One example: its function, its SQL, and the types and rows that Spark gives, or its error."""
+    """One example: its function, its SQL, and the types and rows that Spark gives, or its error.
+
+    Without rows, Arrow or Python have no form for them, or they are other ones each time.
+    """
 
     function: str
     sql: str
+    names: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     rows: tuple[tuple[Any, ...], ...] | None = None
     error: str = ""
@@ -139,20 +144,21 @@ def _answered(spark: Any, name: str, sql: str) -> SparkExample:  # noqa: ANN401
         return SparkExample(function=name, sql=sql, error=_error_class(error))
     try:
         kinds = tuple(field.dataType.simpleString() for field in frame.schema.fields)
-    except ValueError:  # a type that Python does not have
-        return SparkExample(function=name, sql=sql)
+    except ValueError:
+        return SparkExample(function=name, sql=sql, types=(NO_PYTHON_TYPE,))
+    names = tuple(frame.columns)
     if _CHANGING.search(sql.lower()):
-        return SparkExample(function=name, sql=sql, types=kinds)
+        return SparkExample(function=name, sql=sql, names=names, types=kinds)
     try:
         table = frame.toArrow()
     except Exception as error:  # noqa: BLE001 - whatever Spark says
         shown = _error_class(error)
         if isinstance(error, pa.ArrowInvalid) or "UNSUPPORTED_DATA_TYPE" in shown:
             # a type that Arrow does not have
-            return SparkExample(function=name, sql=sql, types=kinds)
+            return SparkExample(function=name, sql=sql, names=names, types=kinds)
         return SparkExample(function=name, sql=sql, error=shown)
     types = tuple(type_text(kind) for kind in table.schema.types)
-    return SparkExample(function=name, sql=sql, types=types, rows=plain_rows(table))
+    return SparkExample(function=name, sql=sql, names=names, types=types, rows=plain_rows(table))
 
 
 def _error_class(error: Exception) -> str:
@@ -166,6 +172,7 @@ def _from_json(fields: dict[str, Any]) -> SparkExample:
     return SparkExample(
         function=fields["function"],
         sql=fields["sql"],
+        names=tuple(fields.get("names", ())),
         types=tuple(fields.get("types", ())),
         rows=None if rows is None else tuple(tuple(row) for row in rows),
         error=fields.get("error", ""),

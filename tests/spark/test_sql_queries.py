@@ -43,6 +43,15 @@ PEOPLE = pa.table(
 )
 EMPTY = pa.table({"k": pa.array([], pa.int64()), "name": pa.array([], pa.string())})
 
+LISTS = pa.table(
+    {
+        "id": [1, 2, 3],
+        "xs": [[5, None], [], None],
+        "m": pa.array([[("a", 1), ("b", None)], None, []], pa.map_(pa.string(), pa.int64())),
+        "s": [[{"p": 1, "q": "x"}, None], None, []],
+    }
+)
+TABLES = {"orders": ORDERS, "people": PEOPLE, "empty": EMPTY, "lists": LISTS}
 TEXTS = (Path(__file__).parent / "sql_queries.txt").read_text(encoding="utf-8")
 
 
@@ -55,7 +64,7 @@ def queries(section: str) -> list[str]:
 @pytest.fixture(scope="module")
 def ws(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[mr.Workspace]:
     with mr.open(tmp_path_factory.mktemp("sql") / "mill", spark) as workspace:
-        for name, table in (("orders", ORDERS), ("people", PEOPLE), ("empty", EMPTY)):
+        for name, table in TABLES.items():
             workspace.view(name, workspace.from_arrow(table))
             spark.createDataFrame(table).createOrReplaceTempView(name)
         yield workspace
@@ -109,3 +118,15 @@ def test_tables_of_sparks_catalog_are_found(spark: SparkSession, ws: mr.Workspac
     assert ws.table("three").count() == 3
     with pytest.raises(UserError, match="no view or table nowhere"):
         ws.sql("SELECT * FROM nowhere")
+
+
+def test_a_dataset_is_named_by_its_own_call_too(ws: mr.Workspace) -> None:
+    three = ws.from_arrow(pa.table({"n": [1, 2, 3]}))
+    three.createOrReplaceTempView("numbers")
+    three.filter("n > 1").createOrReplaceTempView("Numbers")
+    assert (
+        ws.sql("SELECT sum(n) AS s FROM numbers WHERE n < ?", [3]).to_arrow()["s"][0].as_py() == 2
+    )
+    with pytest.raises(UserError, match="there is a view numbers already"):
+        three.createTempView("numbers")
+    assert ws.drop_view("numbers")

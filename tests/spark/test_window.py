@@ -21,6 +21,9 @@ from tests.spark.differential import (
     quick,
     random_table,
 )
+from tests.spark.spark_examples import type_text
+from tests.unit.sql.aggregate_kit import same
+from tests.unit.sql.example_kit import selected
 
 import millrace as mr
 from millrace.datasets.dataset import Dataset
@@ -129,6 +132,49 @@ CASES = [
 ]
 
 
+def over(text: str) -> str:
+    return f"OVER ({text})"
+
+
+IN_ONE_LIST = [
+    f"sum(i) {over('PARTITION BY s ORDER BY id')} - i",
+    f"avg(d) {over('PARTITION BY t, i % 2 ORDER BY id DESC ROWS 3 PRECEDING')}",
+    f"rank() {over('ORDER BY length(s) DESC NULLS FIRST, b')}",
+    f"count(*) {over('PARTITION BY f')} + count(s) {over('PARTITION BY g')}",
+    f"lag(s, 2, 'none') {over('PARTITION BY upper(s) ORDER BY at, id')}",
+    f"lead(i) IGNORE NULLS {over('ORDER BY id')}",
+    f"collect_list(i) {over('PARTITION BY b ORDER BY id')}",
+    f"collect_list(id) {over('PARTITION BY s ORDER BY b')}",
+    f"array_agg(s) {over('PARTITION BY b ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING')}",
+    f"listagg(s, '-') {over('PARTITION BY b ORDER BY id')}",
+    f"max_by(id, i * 1000 + id) {over('PARTITION BY t ORDER BY id')}",
+    f"min_by(s, d) {over('PARTITION BY id ORDER BY id')}",
+    f"corr(i, d) {over('PARTITION BY t ORDER BY id')}",
+    f"regr_slope(i, b) {over('PARTITION BY t ORDER BY id ROWS 5 PRECEDING')}",
+    f"corr(f, g) {over('PARTITION BY t ORDER BY id')}",
+    f"skewness(b) {over('PARTITION BY t ORDER BY id')}",
+    f"kurtosis(d) {over('PARTITION BY t')}",
+    f"median(i) {over('PARTITION BY s')}",
+    f"percentile(f, 0.3) {over('PARTITION BY s')}",
+    f"percentile_cont(0.25) WITHIN GROUP (ORDER BY d) {over('PARTITION BY s')}",
+    f"mode(i, true) {over('PARTITION BY s ORDER BY id')}",
+    f"bit_xor(i) {over('PARTITION BY s ORDER BY id')}",
+    f"try_sum(l) {over('PARTITION BY s ORDER BY id')}",
+    f"stddev(l) FILTER (WHERE b > 0) {over('PARTITION BY t ORDER BY id')}",
+    f"any_value(s) {over('PARTITION BY t ORDER BY id')}",
+    f"nth_value(s, 2) IGNORE NULLS {over('PARTITION BY t ORDER BY id')}",
+    f"sum(i) {over('PARTITION BY t ORDER BY day RANGE BETWEEN 2 PRECEDING AND 1 FOLLOWING')}",
+    f"count(*) {over('PARTITION BY t ORDER BY at RANGE INTERVAL 1 DAY PRECEDING')}",
+    f"min(at) {over('PARTITION BY t ORDER BY id + 1 RANGE BETWEEN 3 PRECEDING AND 2 PRECEDING')}",
+    f"ntile(3) {over('PARTITION BY y ORDER BY id')}",
+    f"percent_rank() {over('PARTITION BY t ORDER BY d, h')}",
+    f"cume_dist() {over('PARTITION BY t ORDER BY d DESC')}",
+    f"approx_percentile(i, 0.5) {over('PARTITION BY s ORDER BY id')}",
+    f"bool_and(b > -4) {over('PARTITION BY s ORDER BY id')}",
+    f"sum(i) {over('ORDER BY 1')}",
+]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def berlin(spark: SparkSession) -> Iterator[None]:
     with in_zone(spark, "Europe/Berlin"):
@@ -183,6 +229,25 @@ def test_windows_have_sparks_values(
         rows = ws.read_parquet(path)
         for case, expected in list(zip(CASES, answers, strict=True))[::every]:
             assert_same(in_millrace(rows, case), expected, str(case))
+
+
+def test_windows_of_a_select_list_have_sparks_values(
+    spark: SparkSession, tmp_path: Path, table: pa.Table, path: str
+) -> None:
+    spark.read.parquet(path).coalesce(1).createOrReplaceTempView("rows_in_lists")
+    texts = ["id", *IN_ONE_LIST]
+    listed = ", ".join(f"{text} AS c{n}" for n, text in enumerate(texts))
+    with quick(spark):
+        theirs = spark.sql(f"SELECT {listed} FROM rows_in_lists").toArrow().sort_by("c0")
+    mine = selected(texts, table, tmp_path, "Europe/Berlin").sort_by("c0")
+    wrong = []
+    for text, one, other in zip(texts, mine.columns, theirs.columns, strict=True):
+        kinds = type_text(one.type), type_text(other.type)
+        pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+        unlike = [] if kinds[0] == kinds[1] else [kinds]
+        unlike += [pair for pair in pairs if not same(*pair, error=1e-9)]
+        wrong += [f"{text}: (one, other) {unlike[:3]}"] if unlike else []
+    assert wrong == []
 
 
 def test_windows_on_sparks_tasks(

@@ -10,6 +10,7 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import SparkQuery
+from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.spark.frames.rows_as_frames import dataset_column, spark_rows, spark_types
@@ -45,6 +46,9 @@ class NoRunner:
     @property
     def udfs(self) -> None:
         return None
+
+    def name_view(self, name: str, relation: Relation, *, replace: bool) -> None:
+        raise AssertionError((name, relation, replace))
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         raise AssertionError(plan)

@@ -14,6 +14,7 @@ from millrace.datasets.dataset_base import shown_call
 from millrace.datasets.dataset_joins import DatasetJoins
 from millrace.datasets.dataset_missing import DatasetMissing
 from millrace.datasets.dataset_statistics import DatasetStatistics
+from millrace.datasets.dataset_views import DatasetViews
 from millrace.datasets.dataset_writer import DatasetWrites
 from millrace.datasets.grouped_data import GroupedData
 from millrace.plan.builders.name_resolution import resolve
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites):
+class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites, DatasetViews):
     """A query: a source, and the operators over its rows. `ws.read_parquet` and others make one.
 
     Example:

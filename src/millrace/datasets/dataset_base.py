@@ -56,6 +56,9 @@ class PlanRunner(Protocol):
     def udfs(self) -> UserFunctions | None:
         """The functions that users made with PySpark; None where there is no Spark."""
 
+    def name_view(self, name: str, relation: Relation, *, replace: bool) -> None:
+        """Give rows a name for SQL; without `replace`, one that is free."""
+
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""
 

@@ -7,11 +7,15 @@ result, the number of the row in the input is the last sort key.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from millrace.plan.nodes.drop_duplicates import DropDuplicates
 from millrace.plan.nodes.window import CURRENT_ROW, FIRST, LAST, Frame, Window, WindowFunction
 from millrace.sql.name_checks import free_name
 from millrace.sql.typed_sql import quoted
+
+_IN_TURN: Final = ("list", "string_agg", "arg_min_null", "arg_max_null")
+"""Aggregates whose value depends on the order of the rows."""
 
 
 def window_query(node: Window, rows: str) -> str:
@@ -64,8 +68,12 @@ class _WindowWriter:
                 return self._valued(function, self._node.frame)
 
     def _framed(self, function: WindowFunction, frame: Frame | None) -> str:
-        order = self._in_turn if frame is not None and frame.unit == "ROWS" else self._order
-        return f"{_called(function)} OVER ({self._window(order, frame)})"
+        if frame is not None and frame.unit == "ROWS":
+            return f"{_called(function)} OVER ({self._window(self._in_turn, frame)})"
+        # Without an order of its own a list is in the order of the rows, also where that is free.
+        listing = function.function in _IN_TURN and " ORDER BY " not in function.arguments[0]
+        turn = f" ORDER BY {', '.join(self._in_turn)}" if listing else ""
+        return f"{_called(function, turn)} OVER ({self._window(self._order, frame)})"
 
     def _valued(self, function: WindowFunction, frame: Frame | None) -> str:
         if frame is not None and frame.unit == "ROWS":
@@ -101,4 +109,5 @@ def _as_rows(function: WindowFunction, frame: Frame | None) -> str:
 
 def _called(function: WindowFunction, order: str = "") -> str:
     nulls = " IGNORE NULLS" if function.ignore_nulls else ""
-    return f"{function.function}({', '.join(function.arguments)}{order}{nulls})"
+    kept = f" FILTER (WHERE {function.condition})" if function.condition else ""
+    return f"{function.function}({', '.join(function.arguments)}{order}{nulls}){kept}"

@@ -15,9 +15,11 @@ from millrace.plan.builders.build_context import UserFunctions
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.planner.stage_pictures import explain_fully, explain_html
+from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.text_limits import limits_of
+from millrace.sql_views import SqlViews
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -41,12 +43,14 @@ class DatasetRunner:
         workspace: Callable[[], ShuffleWorkspace],
         known_workspace: Callable[[], ShuffleWorkspace | None],
         config: Config,
+        views: SqlViews,
     ) -> None:
         self._spark = spark
         self._started_spark = started_spark
         self._workspace = workspace
         self._known_workspace = known_workspace
         self.config = config
+        self._views = views
         self._analyzer: SparkAnalyzer | None = None
         self._registry: UdfRegistry | None = None
 
@@ -85,6 +89,10 @@ class DatasetRunner:
     def of_message(self, message: object) -> UserFunction:
         """The function of a column of Spark Connect."""
         return self.registry.of_message(message)
+
+    def name_view(self, name: str, relation: Relation, *, replace: bool) -> None:
+        """Give rows a name for SQL; without `replace`, one that is free."""
+        self._views.put(name, relation, replace=replace)
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""

@@ -179,6 +179,7 @@ class WorkspaceRuntime:
                 self.shuffle_workspace,
                 lambda: self.shuffle_workspace() if self.home.is_there() else None,
                 self.config,
+                self.views,
             )
         return self._dataset_runner
 

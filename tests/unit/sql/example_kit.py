@@ -1,10 +1,10 @@
-"""Spark's examples answered without Spark: a query over typed values, planned and run in DuckDB."""
+"""Spark's examples answered without Spark: statements planned and run by one task of the engine."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
@@ -12,20 +12,15 @@ from sqlglot import exp
 from millrace.engine.duckdb_engine import Engine
 from millrace.engine.query_writer import query
 from millrace.engine.task_inputs import TaskInput
-from millrace.plan.nodes.aggregate import Aggregate
+from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_select import select
+from millrace.plan.builders.operators import named
 from millrace.plan.nodes.node import Leaf, Node
-from millrace.plan.nodes.project import Project
-from millrace.sql.aggregates.aggregate_expressions import typed_aggregate
-from millrace.sql.expression_typing import ExpressionTyper
-from millrace.sql.expressions import expression_of, scope_of
-from millrace.sql.functions.casts import cast
-from millrace.sql.functions.function_registry import AGGREGATES
-from millrace.sql.name_scope import NameScope
+from millrace.plan.planner.column_pruning import prune
+from millrace.plan.planner.filter_pushdown import push_filters
+from millrace.plan.relation import relation_of
+from millrace.plan.statements.statement import statement_relation
 from millrace.sql.parser import read
-from millrace.sql.typed_sql import NotNative, TypedSql
-from millrace.sql.types import common
-
-ONE_ROW: Final = pa.table({"one row": pa.array([1], pa.int32())})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,84 +37,37 @@ class GivenRows(Leaf):
         return "given rows"
 
 
+CONTEXT = BuildContext(local_rows=GivenRows)
+
+
 def native_answer(sql: str, folder: Path) -> pa.Table:
     """The rows of an example; raises `NotNative` for what is left to Spark."""
-    tree = read(sql)
-    if not isinstance(tree, exp.Select):
-        raise NotNative("only SELECT is tried", fix="run it in Spark")
-    others = [
-        key
-        for key, value in tree.args.items()
-        if value and key not in ("expressions", "from_", "from", "kind")
-    ]
-    if others:
-        raise NotNative(f"a SELECT with {', '.join(others)} is not tried", fix="run it in Spark")
-    source = tree.args.get("from_") or tree.args.get("from")
-    rows = ONE_ROW if source is None else _values(source.this, folder)
-    return run_plan(_selected(tree, GivenRows(rows)), rows, folder)
+    return run_plan(statement_relation(CONTEXT, read(sql)).output(), folder)
 
 
-def run_plan(plan: Node, rows: pa.Table, folder: Path) -> pa.Table:
-    """The rows of a plan over one table."""
-    engine = Engine(memory_bytes_max=1 << 30, spill_folder=str(folder), time_zone="UTC")
-    inputs = {"input_0": TaskInput(rows.to_reader)}
-    return pa.Table.from_batches(engine.run(query(plan), inputs, plan.schema), plan.schema)
-
-
-def _selected(tree: exp.Select, child: Node) -> Node:
-    named = [
-        (f"c{n}", node.this if isinstance(node, exp.Alias) else node)
-        for n, node in enumerate(tree.expressions)
-    ]
-    calls = [
-        call.name.lower()
-        for _, node in named
-        for call in node.find_all(exp.Anonymous)
-        if call.name.lower() in AGGREGATES
-    ]
-    if any(isinstance(node, exp.Star) for _, node in named):
-        return child
-    if calls:
-        return Aggregate(
-            child,
-            (),
-            tuple(typed_aggregate(name, node, child.schema) for name, node in named),
-        )
-    typer = ExpressionTyper(scope_of(child.schema))
-    return Project(
-        child, tuple((name, expression_of(node, typer.typed(node))) for name, node in named)
+def selected(
+    texts: Sequence[str], rows: pa.Table, folder: Path, time_zone: str = "UTC"
+) -> pa.Table:
+    """A select list over a table: the columns c0, c1, ..."""
+    trees: list[exp.Expression] = [named(read(text), f"c{n}") for n, text in enumerate(texts)]
+    return run_plan(
+        select(CONTEXT, relation_of(GivenRows(rows)), trees).output(), folder, time_zone
     )
 
 
-def _values(source: exp.Expression, folder: Path) -> pa.Table:
-    """The table of `VALUES (...), (...) AS tab(col, ...)`."""
-    if not isinstance(source, exp.Values):
-        raise NotNative("only VALUES are tried as a source", fix="run it in Spark")
-    alias = source.args.get("alias")
-    typer = ExpressionTyper(NameScope({}, cast_first=frozenset()))
-    rows = [
-        typer.typed_all(row.expressions if isinstance(row, exp.Tuple) else [row])
-        for row in source.expressions
-    ]
-    names = [column.name for column in alias.columns] if alias is not None else []
-    names = names or [f"col{n + 1}" for n in range(len(rows[0]))]
-    columns = [_same_type(list(column)) for column in zip(*rows, strict=True)]
-    tables = []
-    for number in range(len(rows)):
-        row = [(name, column[number]) for name, column in zip(names, columns, strict=True)]
-        plan = Project(
-            GivenRows(ONE_ROW),
-            tuple((name, expression_of(exp.null(), term)) for name, term in row),
-        )
-        tables.append(run_plan(plan, ONE_ROW, folder))
-    return pa.concat_tables(tables)
+def run_plan(node: Node, folder: Path, time_zone: str = "UTC") -> pa.Table:
+    """The rows of a plan whose leaves are given."""
+    plan = prune(push_filters(node))
+    engine = Engine(memory_bytes_max=1 << 30, spill_folder=str(folder), time_zone=time_zone)
+    inputs = {
+        f"input_{number}": TaskInput(leaf.rows.to_reader)
+        for number, leaf in enumerate(_leaves(plan))
+    }
+    rows = engine.run(query(plan), inputs, node.schema)
+    return pa.Table.from_batches(rows, node.schema)
 
 
-def _same_type(terms: list[TypedSql]) -> list[TypedSql]:
-    kind = terms[0].type
-    for term in terms:
-        wider = common(kind, term.type)
-        if wider is None:
-            raise NotNative("values of one column have no common type", fix="run it in Spark")
-        kind = wider
-    return [term if term.type == kind else cast(term, kind) for term in terms]
+def _leaves(node: Node) -> list[GivenRows]:
+    if isinstance(node, GivenRows):
+        return [node]
+    return [leaf for child in node.children for leaf in _leaves(child)]

@@ -80,7 +80,12 @@ def test_all_of_these_can_be_merged() -> None:
     assert all(call.mergeable for call in calls)
 
 
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
 @given(st.lists(ROW, min_size=1, max_size=30))
 def test_any_split_of_the_rows_gives_the_same(rows: list[tuple[Any, ...]]) -> None:
     table = table_of(rows)
@@ -89,7 +94,12 @@ def test_any_split_of_the_rows_gives_the_same(rows: list[tuple[Any, ...]]) -> No
     assert differences(TEXTS, merged, at_once, error=1e-9) == []
 
 
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
 @given(st.lists(ROW, min_size=1, max_size=30), st.integers(1, 9))
 def test_parts_in_the_order_of_the_rows_keep_that_order(
     rows: list[tuple[Any, ...]], size: int

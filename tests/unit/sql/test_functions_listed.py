@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from millrace.plan.builders.build_window import WINDOW_USAGES
+from millrace.plan.windows.window_functions import WINDOW_USAGES
 from millrace.sql.aggregates.aggregate_functions import USAGES
 from millrace.sql.functions.function_registry import (
     AGGREGATES,

@@ -16,10 +16,9 @@ from millrace.plan.nodes.node import Node, UnaryNode
 from millrace.plan.nodes.placement import Placement, renamed
 from millrace.plan.nodes.project import Project, pass_columns
 from millrace.plan.nodes.sort import SortKey
-from millrace.sql.aggregates.aggregate_calls import AggregateCall
 from millrace.sql.expressions import Expression
 from millrace.sql.typed_sql import as_type
-from millrace.sql.types import DOUBLE, SqlType, to_arrow
+from millrace.sql.types import SqlType, to_arrow
 
 WindowScope = Literal["ranks", "rows", "frame", "values"]
 """What a function reads: ranks of the order; single rows in turn, without a frame; all rows of the
@@ -60,34 +59,37 @@ class WindowFunction:
     arguments: tuple[str, ...]
     scope: WindowScope
     ignore_nulls: bool = False
+    condition: str = ""
+    """The rows that an aggregate takes; empty for all rows of the frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowCall:
-    """One call as the user wrote it, and the DuckDB functions that its value is made from."""
+    """One call as the user wrote it, and the DuckDB functions that its value is made from.
 
-    function: str
+    Its SQL is `around`, with the value of a function of `between` between each two texts.
+    """
+
     functions: tuple[WindowFunction, ...]
     type: SqlType
     columns: frozenset[str]
-    aggregate: AggregateCall | None = None
+    around: tuple[str, ...]
+    between: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, function: WindowFunction, kind: SqlType, columns: frozenset[str] = frozenset()
+    ) -> WindowCall:
+        """A call of one function, in its type."""
+        around = ("", "") if kind.arrow is not None else tuple(as_type("\0", kind).split("\0"))
+        return cls((function,), kind, columns, around, (0,))
 
     def value(self, values: Sequence[str]) -> str:
         """The SQL over the values of its functions."""
-        if self.type.arrow is not None:
-            return values[0]
-        if self.function == "avg":
-            assert self.aggregate is not None
-            return self.aggregate.mean(*values)
-        if len(values) == 1:
-            return as_type(values[0], self.type)
-        count, odd, spread = values
-        least = 1 if self.function.endswith("_samp") else 0
-        return as_type(
-            f"CASE WHEN {count} <= {least} THEN NULL WHEN {odd} THEN CAST('NaN' AS DOUBLE) "
-            f"ELSE {spread} END",
-            DOUBLE,
-        )
+        out = [self.around[0]]
+        for number, sql in zip(self.between, self.around[1:], strict=True):
+            out += [values[number], sql]
+        return "".join(out)
 
 
 @dataclass(frozen=True, slots=True)

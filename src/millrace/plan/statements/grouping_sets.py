@@ -73,6 +73,10 @@ class GroupingSetRows:
         label = key.alias if isinstance(key, exp.Alias) else spark_label(key)
         return Attribute(label, label)
 
+    def is_key(self, tree: exp.Expression) -> bool:
+        """Whether a tree over the rows is a key of the groups."""
+        return resolve(tree, self._relation.attributes) in self._keys
+
     def rewrite_item(self, tree: exp.Expression) -> exp.Expression:
         """An item of a select list over the grouped rows, under the label it would have here."""
         if isinstance(tree, exp.Alias):

@@ -93,7 +93,7 @@ def _grouped(
     groups = grouped_rows(scope, rows, tree, items[:count])
     kept = []
     if having is not None:
-        condition = _with_aliases(rows, having.this, items[:count])
+        condition = _with_aliases(rows, having.this, items[:count], groups.is_key)
         kept = [groups.rewrite(part) for part in conjuncts(condition)]
     rewritten = [groups.rewrite_item(item) for item in items]
     return filtered(scope, groups.relation(), kept), rewritten
@@ -161,15 +161,25 @@ def _with_lateral_aliases(rows: Relation, items: Sequence[exp.Expression]) -> li
 
 
 def _with_aliases(
-    rows: Relation, tree: exp.Expression, items: Sequence[exp.Expression]
+    rows: Relation,
+    tree: exp.Expression,
+    items: Sequence[exp.Expression],
+    is_key: Callable[[exp.Expression], bool] = lambda _: False,
 ) -> exp.Expression:
-    """A condition with the expressions of aliases for their names; aggregates name rows first."""
+    """A condition with the expressions of aliases for their names.
+
+    Keys of groups come before aliases, and in aggregates the names of the rows do.
+    """
     aliases = _aliases(items)
 
     def changed(node: exp.Expression) -> exp.Expression:
         if is_aggregate(node):
             return _transformed(node, lambda inner: _alias_of(inner, aliases, rows), root=False)
-        if isinstance(node, exp.Column) and _single_name(node) in aliases:
+        if (
+            isinstance(node, exp.Column)
+            and _single_name(node) in aliases
+            and not (_is_of_rows(node, rows) and is_key(node))
+        ):
             return _in_brackets(aliases[node.name.lower()])
         return node
 

@@ -142,7 +142,8 @@ def _pair(call: AggregateInput) -> AggregateCall:
     nodes = call.arguments(2, 2, "two arguments")
     given = [call.number(node) for node in nodes]
     both = none_null(given)
-    numbers = [term if term.type == DOUBLE else cast(term, DOUBLE) for term in given]
+    as_they_are = written.function in ("regr_avgx", "regr_avgy")
+    numbers = [term if as_they_are or term.type == DOUBLE else cast(term, DOUBLE) for term in given]
     first, second = (
         call.filtered(null_unless(both, term), node)
         for term, node in zip(numbers, nodes, strict=True)
@@ -151,9 +152,9 @@ def _pair(call: AggregateInput) -> AggregateCall:
         case "regr_count":
             return call.build(first, LONG, function="count")
         case "regr_avgx":
-            return call.build(second, DOUBLE, function="avg")
+            return call.build(second, mean_type(second.type), function="avg")
         case "regr_avgy":
-            return call.build(first, DOUBLE, function="avg")
+            return call.build(first, mean_type(first.type), function="avg")
         case "regr_sxx":
             return call.build(second, DOUBLE, function="squares")
         case "regr_syy":

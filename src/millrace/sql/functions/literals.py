@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from millrace.sql.functions.casts import cast, written_day
-from millrace.sql.typed_sql import ExpressionRefused, TypedSql, as_type, text_literal
+from millrace.sql.typed_sql import ExpressionRefused, NotNative, TypedSql, as_type, text_literal
 from millrace.sql.types import (
     BINARY,
     BOOLEAN,
@@ -26,6 +26,7 @@ from millrace.sql.types import (
 
 _BITS: Final = {BYTE: 8, SHORT: 16, INT: 32, LONG: 64}
 _SUFFIXES: Final = {"L": LONG, "S": SHORT, "Y": BYTE}
+_NANOSECONDS: Final = re.compile(r"\.\d{7,9}\b")
 _PLAIN_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _PLAIN_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _MOMENT: Final = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{1,9})?)?)?")
@@ -113,6 +114,8 @@ def shown(value: float) -> str | None:
 def dated(value: str, kind: SqlType) -> TypedSql:
     """DATE '2020-01-31' or TIMESTAMP '2020-01-31 10:00:00'."""
     plain = _PLAIN_DAY if kind == DATE else _PLAIN_MOMENT
+    if _NANOSECONDS.search(value):
+        raise NotNative("a time with nanoseconds has a type of its own", found=value, fix="")
     if not (_PLAIN_DAY if kind == DATE else _MOMENT).fullmatch(value):
         raise ExpressionRefused(
             f"the {kind} cannot be read",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -13,8 +14,8 @@ from millrace.plan.nodes.sort import SortKey
 from millrace.plan.nodes.window import CURRENT_ROW, FIRST, LAST, Bound, Frame
 from millrace.sql.expressions import as_user_error
 from millrace.sql.functions.dates import Span, span
-from millrace.sql.parser import read
-from millrace.sql.typed_sql import ExpressionRefused, as_type
+from millrace.sql.parser import canonical, read
+from millrace.sql.typed_sql import NotNative, as_type
 from millrace.sql.types import DATE, TIMESTAMP, TIMESTAMP_NTZ, SqlType, from_arrow
 
 _FRAME: Final = re.compile(
@@ -26,6 +27,7 @@ _BOUND: Final = re.compile(
     r"CURRENT\s+ROW|(?P<by>.+?)\s+(?P<way>PRECEDING|FOLLOWING)", re.IGNORECASE | re.DOTALL
 )
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
+_CURRENT: Final = "CURRENT ROW"
 _ROWS_MAX: Final = (1 << 31) - 1
 _DAY_MICROS: Final = 86_400_000_000
 _SHAPE: Final = (
@@ -39,30 +41,51 @@ def read_frame(text: str, schema: pa.Schema, order: tuple[SortKey, ...]) -> Fram
     with as_user_error(f"window(frame={text!r})"):
         match = _FRAME.fullmatch(str(text))
         if match is None:
-            raise ExpressionRefused("the frame cannot be read", found=str(text), fix=_SHAPE)
+            raise NotNative("the frame cannot be read", found=str(text), fix=_SHAPE)
         unit = "ROWS" if match["unit"].upper() == "ROWS" else "RANGE"
         if unit == "RANGE" and not order:
-            raise ExpressionRefused("a RANGE needs an order", fix="give order_by=, or use ROWS")
+            raise NotNative("a RANGE needs an order", fix="give order_by=, or use ROWS")
         kinds = [from_arrow(schema.field(key.column).type) for key in order]
-        by = kinds if unit == "RANGE" else None
-        start = _bound(match["only"] or match["start"], by)
-        end = CURRENT_ROW if match["only"] else _bound(match["end"], by)
-        if start.offset > end.offset or start == LAST or end == FIRST:
-            raise ExpressionRefused(
-                "the frame ends before it begins", found=text, fix="swap its bounds"
-            )
-        return Frame("ROWS" if unit == "ROWS" else "RANGE", start, end)
+        start, end = match["only"] or match["start"], match["end"] or _CURRENT
+        return _frame(unit, start, end, kinds)
+
+
+def frame_of(tree: exp.WindowSpec, order: Sequence[SqlType]) -> Frame:
+    """The frame of a tree, over an order by values of these types."""
+    unit = str(tree.args.get("kind") or "").upper()
+    if unit not in ("ROWS", "RANGE") or tree.args.get("exclude"):
+        raise NotNative("a frame of this kind", found=canonical(tree), fix=_SHAPE)
+    if unit == "RANGE" and not order:
+        raise NotNative("a RANGE needs an order", found=canonical(tree), fix="use ROWS")
+    start = _bound_text(tree.args["start"], tree.args.get("start_side"))
+    end = tree.args.get("end")
+    last = _CURRENT if end is None else _bound_text(end, tree.args.get("end_side"))
+    return _frame(unit, start, last, order)
+
+
+def _bound_text(bound: str | exp.Expression, side: str | None) -> str:
+    text = bound if isinstance(bound, str) else canonical(bound)
+    return f"{text} {side}" if side else text
+
+
+def _frame(unit: str, start_text: str, end_text: str, order: Sequence[SqlType]) -> Frame:
+    by = order if unit == "RANGE" else None
+    start, end = _bound(start_text, by), _bound(end_text, by)
+    if start.offset > end.offset or start == LAST or end == FIRST:
+        shown = f"{unit} BETWEEN {start_text} AND {end_text}"
+        raise NotNative("the frame ends before it begins", found=shown, fix="swap its bounds")
+    return Frame("ROWS" if unit == "ROWS" else "RANGE", start, end)
 
 
 def _way(sign: int) -> str:
     return "PRECEDING" if sign < 0 else "FOLLOWING"
 
 
-def _bound(text: str, order: list[SqlType] | None) -> Bound:
+def _bound(text: str, order: Sequence[SqlType] | None) -> Bound:
     """One end of a frame; `order` has the types that a RANGE is counted in."""
     match = _BOUND.fullmatch(text)
     if match is None:
-        raise ExpressionRefused("the bound of a frame cannot be read", found=text, fix=_SHAPE)
+        raise NotNative("the bound of a frame cannot be read", found=text, fix=_SHAPE)
     if match["by"] is None:
         return CURRENT_ROW
     sign = -1 if match["way"].upper() == "PRECEDING" else 1
@@ -71,7 +94,7 @@ def _bound(text: str, order: list[SqlType] | None) -> Bound:
     if order is None:
         return _rows(match["by"], sign, text)
     if len(order) != 1:
-        raise ExpressionRefused(
+        raise NotNative(
             "a RANGE by value needs one column to order by",
             found=text,
             fix="order by one column, or use ROWS",
@@ -81,7 +104,7 @@ def _bound(text: str, order: list[SqlType] | None) -> Bound:
 
 def _rows(by: str, sign: int, text: str) -> Bound:
     if not by.isdecimal() or int(by) > _ROWS_MAX:
-        raise ExpressionRefused("ROWS are counted in whole numbers", found=text, fix=_SHAPE)
+        raise NotNative("ROWS are counted in whole numbers", found=text, fix=_SHAPE)
     return Bound(f"{int(by)} {_way(sign)}", sign * int(by))
 
 
@@ -92,7 +115,7 @@ def _range(by: str, sign: int, kind: SqlType, text: str) -> Bound:
         scale = _DAY_MICROS if kind == DATE else 1
         return Bound(f"{sql} {_way(sign)}", sign * float(value) * scale)
     if kind not in (DATE, TIMESTAMP, TIMESTAMP_NTZ):
-        raise ExpressionRefused(
+        raise NotNative(
             f"a RANGE by value cannot be counted in {kind}",
             found=text,
             fix="order by a number, a date or a time, or use ROWS",
@@ -104,12 +127,10 @@ def _amount(by: str, kind: SqlType, text: str) -> Decimal:
     value = Decimal(by) if _NUMBER.fullmatch(by) else None
     if value is None or (value % 1 and not (kind.is_floating or kind.is_decimal)):
         whole = "" if kind.is_floating or kind.is_decimal else "whole "
-        raise ExpressionRefused(
-            f"a RANGE over {kind} is counted in {whole}numbers", found=text, fix=_SHAPE
-        )
+        raise NotNative(f"a RANGE over {kind} is counted in {whole}numbers", found=text, fix=_SHAPE)
     digits = -int(value.as_tuple().exponent)
     if kind.is_decimal and digits > kind.scale:
-        raise ExpressionRefused(f"{by} has more digits than {kind}", found=text, fix="round it")
+        raise NotNative(f"{by} has more digits than {kind}", found=text, fix="round it")
     return value
 
 
@@ -117,21 +138,19 @@ def _interval(by: str, sign: int, kind: SqlType, text: str) -> Bound:
     tree = read(by)
     unit = tree.args.get("unit") if isinstance(tree, exp.Interval) else None
     if not isinstance(unit, exp.Var) or not isinstance(tree.this, exp.Literal):
-        raise ExpressionRefused(
+        raise NotNative(
             f"a RANGE over {kind} is counted in intervals of one unit",
             found=text,
             fix="write, for example, RANGE BETWEEN INTERVAL 1 DAY PRECEDING AND CURRENT ROW",
         )
     length = span(tree.this.name, unit.name)
     if min(length.months, length.days, length.micros) < 0:
-        raise ExpressionRefused("a frame is counted in positive numbers", found=text, fix=_SHAPE)
+        raise NotNative("a frame is counted in positive numbers", found=text, fix=_SHAPE)
     if kind == DATE and length.micros:
-        raise ExpressionRefused(
-            "a RANGE over dates is counted in days or months", found=text, fix=_SHAPE
-        )
+        raise NotNative("a RANGE over dates is counted in days or months", found=text, fix=_SHAPE)
     if kind == TIMESTAMP and length.micros > _DAY_MICROS and length.micros % _DAY_MICROS:
         # 24 hours are a day of the calendar, and Spark adds it before the rest, DuckDB after it.
-        raise ExpressionRefused(
+        raise NotNative(
             "an interval of more than a day is a whole number of days here",
             found=text,
             fix="count in days, in at most 24 hours, or over a timestamp_ntz",
