@@ -32,7 +32,7 @@ LAYERS = [
     {"pipeline"},
     {"execute"},
     {"spark"},
-    {"workspace", "workspace_sql"},
+    {"workspace", "workspace_sql", "workspace_reader", "spark_session"},
     {"cli", "testing", "functions", "types", "__init__"},
 ]
 # So do the folders of a layer that is large.
@@ -237,6 +237,7 @@ ENDLESS_WAITS = {
 TYPES_ONLY = {
     "workspace.py",
     "workspace_sql.py",
+    "workspace_reader.py",
     "transport/owner/workspace_journals.py",
     "__init__.py",
     "functions.py",
