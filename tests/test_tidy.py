@@ -64,6 +64,7 @@ INNER_LAYERS = {
         "ordered_offsets",
         "parser",
         "spark_text",
+        "call_labels",
         "spark_labels",
         "connect_literals",
         "connect_expressions",
