@@ -53,6 +53,8 @@ def call_label(tree: exp.Anonymous, label: Label) -> str:
     count, default = _WRITTEN_OUT.get(name, (0, ""))
     if len(listed) == count - 1:
         listed.append(default)
+    if name == "assert_true" and len(listed) == 1:
+        listed.append(f"'{listed[0]}' is not true!")
     if name in ("lag", "lead"):
         listed += ["1", "NULL"][len(listed) - 1 :]
     shown = name.upper() if name in _IN_CAPITALS else _OTHER_NAMES.get(name, name)

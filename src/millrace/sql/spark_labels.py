@@ -18,6 +18,7 @@ from millrace.sql.call_labels import (
     with_nulls_label,
     within_group_label,
 )
+from millrace.sql.functions.nested.field_updates import is_update
 from millrace.sql.parser import LITERAL, canonical
 from millrace.sql.spark_dialect import BitwiseUnsignedShift
 
@@ -102,7 +103,27 @@ def _cast(tree: exp.Expression) -> str:
     return f"{word}({_label(tree.this)} AS {tree.args['to'].sql(dialect='spark').upper()})"
 
 
+def _update(tree: exp.Expression) -> str:
+    """`withField` and `dropFields`; several in a row are one call."""
+    struct, names, *values = tree.expressions
+    owner = _label(struct)
+    change = _change(owner, [name.name for name in names.expressions], values)
+    if is_update(struct):
+        return f"{owner.removesuffix(')')}, {change})"
+    return f"update_fields({owner}, {change})"
+
+
+def _change(owner: str, path: list[str], values: list[exp.Expression]) -> str:
+    name, *rest = path
+    if rest:
+        inner = f"{owner}.{name}"
+        return f"WithField(update_fields({inner}, {_change(inner, rest, values)}))"
+    return f"WithField({_label(values[0])})" if values else "dropfield()"
+
+
 def _call(tree: exp.Expression) -> str:
+    if is_update(tree):
+        return _update(tree)
     if tree.name.startswith(LITERAL):
         return str(tree.expressions[0].name)
     assert isinstance(tree, exp.Anonymous)
@@ -128,7 +149,14 @@ def _listed(trees: Iterable[exp.Expression]) -> str:
 
 def _interval(tree: exp.Expression) -> str:
     unit = tree.args.get("unit")
-    return f"INTERVAL '{tree.this.name}' {unit.name.upper().removesuffix('S')}" if unit else ""
+    if not isinstance(unit, exp.Var) or not isinstance(tree.this, exp.Literal):
+        return canonical(tree).replace("`", "")
+    return f"INTERVAL '{tree.this.name}' {unit.name.upper().removesuffix('S')}"
+
+
+def _like(tree: exp.Expression) -> str:
+    label = f"{_label(tree.this)} LIKE {_label(tree.expression)}"
+    return f"(NOT {label})" if tree.args.get("negate") else label
 
 
 _WRITTEN: Final[dict[type[exp.Expression], Callable[[exp.Expression], str]]] = {
@@ -154,7 +182,7 @@ _WRITTEN: Final[dict[type[exp.Expression], Callable[[exp.Expression], str]]] = {
     exp.Case: _case,
     exp.If: _if,
     exp.In: _in,
-    exp.Like: lambda tree: f"{_label(tree.this)} LIKE {_label(tree.expression)}",
+    exp.Like: _like,
     exp.DPipe: lambda tree: f"concat({_listed([tree.this, tree.expression])})",
     exp.Between: lambda tree: (
         f"between({_listed([tree.this, tree.args['low'], tree.args['high']])})"
