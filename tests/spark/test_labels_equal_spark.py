@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
+from millrace.sql.labels.spark_labels import spark_label
 from millrace.sql.parser import read
-from millrace.sql.spark_labels import spark_label
 
 pytestmark = pytest.mark.spark
 ROWS = "VALUES (1, 1, date'2020-01-01') AS t(x, y, d)"

@@ -12,13 +12,13 @@ from typing import Final
 
 from sqlglot import exp
 
-from millrace.sql.call_labels import (
+from millrace.sql.functions.nested.field_updates import is_update
+from millrace.sql.labels.call_labels import (
     call_label,
     window_label,
     with_nulls_label,
     within_group_label,
 )
-from millrace.sql.functions.nested.field_updates import is_update
 from millrace.sql.parser import LITERAL, canonical
 from millrace.sql.spark_dialect import BitwiseUnsignedShift
 
