@@ -70,6 +70,7 @@ INNER_LAYERS = {
         "expression_typing",
         "expressions",
         "implied_conditions",
+        "condition_parts",
         "aggregates",
     ],
     "plan": ["nodes", "spark_analyzer", "relation", "windows", "builders", "statements", "planner"],

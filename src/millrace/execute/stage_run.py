@@ -33,6 +33,7 @@ from millrace.text import counted
 from millrace.transport.agent.agent_addresses import record_agent
 
 _ROUNDS_MAX: Final = 3
+_WAVE_GROWTH: Final = 4
 
 _log = logging.getLogger(__name__)
 
@@ -78,8 +79,7 @@ def _run_until_whole(
     """Run what is missing; again if outputs of other runs vanished meanwhile."""
     for _ in range(_ROUNDS_MAX):
         check()
-        if work.missing():
-            _run_missing(runner, workspace, work, check)
+        _run_in_waves(runner, workspace, work, check)
         keep_whole(workspace, work)
         if not work.missing():
             return
@@ -90,10 +90,25 @@ def _run_until_whole(
     )
 
 
-def _run_missing(
+def _run_in_waves(
     runner: TaskRunner, workspace: ShuffleWorkspace, work: StageRun, check: Watch
 ) -> None:
-    missing, stage, config = work.missing(), work.stage, workspace.config
+    """Run what is missing; if the first rows are enough, few tasks first, then more and more."""
+    wave = len(work.tasks) if work.rows_wanted is None else 1
+    while not work.cut_when_enough() and work.missing():
+        _run_missing(runner, workspace, work, check, tasks_max=wave)
+        wave *= _WAVE_GROWTH
+
+
+def _run_missing(
+    runner: TaskRunner,
+    workspace: ShuffleWorkspace,
+    work: StageRun,
+    check: Watch,
+    *,
+    tasks_max: int,
+) -> None:
+    missing, stage, config = work.missing()[:tasks_max], work.stage, workspace.config
     shares = share_out(
         [task.bytes for task in missing],
         slots=runner.slots(),

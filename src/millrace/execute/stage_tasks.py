@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
 
 from millrace.config import Config
 from millrace.engine.duckdb_engine import engine_version
@@ -23,15 +24,21 @@ from millrace.identity.fingerprint import fingerprint
 from millrace.identity.versions import versions
 from millrace.ids import MapTask, QueryId, StageId
 from millrace.keys import HashPartitioner, Partitioner, RangePartitioner, RoundRobinPartitioner
+from millrace.plan.nodes.limit import Limit
 from millrace.plan.nodes.placement import ByHash, ByRange, Evenly, InPlace, ToOne
 from millrace.plan.nodes.read_stage import leaves
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.adaptive_stages import AdaptiveStages
+from millrace.plan.planner.dynamic_pruning import leave_out_unmatched
 from millrace.plan.planner.stages import Stage
 from millrace.shuffle import reader
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
+from millrace.text import counted
 from millrace.transport.agent.agent_addresses import known_agents
+
+BROADCAST_KEYS_MAX: Final = 100_000
+"""Of more rows, the keys are not read to leave out files of partition folders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +65,25 @@ class StageRun:
     results: dict[MapTask, Result] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
     seconds: float = 0.0
+    rows_wanted: int | None = None
+    """How many rows are enough, if only the first ones are read."""
+
+    def cut_when_enough(self) -> bool:
+        """Leave out the tasks behind those that gave all rows that are wanted, if they did."""
+        if self.rows_wanted is None:
+            return False
+        rows = 0
+        for count, task in enumerate(self.tasks, start=1):
+            if task.map_task not in self.results:
+                return False
+            rows += self.results[task.map_task].index.rows
+            if rows >= self.rows_wanted:
+                if count < len(self.tasks):
+                    note = f"{counted(count, 'task')} of {len(self.tasks)} gave all rows wanted"
+                    self.choices = {"reading": [*self.choices.get("reading", ()), note]}
+                self.tasks = self.tasks[:count]
+                return True
+        return False
 
     def missing(self) -> list[StageTask]:
         """Map tasks without an output."""
@@ -101,6 +127,8 @@ def plan_stage(
     workspace: ShuffleWorkspace, options: QueryOptions, stage: Stage, done: Mapping[int, Shuffle]
 ) -> StageRun:
     """The tasks of a stage, given the stages before it."""
+    root = leave_out_unmatched(stage.root, partial(_key_values, done))
+    stage = stage if root is stage.root else replace(stage, root=root)
     sources = [done[number] for number in stage.reads]
     by = _partitioner(stage, sources, workspace.config)
     described = MapStage(
@@ -127,7 +155,28 @@ def plan_stage(
         for number, share in enumerate(shares)
     ]
     unrecognised = next((work.unrecognised for work in works.values() if work.unrecognised), None)
-    return StageRun(described, tasks, unrecognised, choices={"reading": notes} if notes else {})
+    return StageRun(
+        described,
+        tasks,
+        unrecognised,
+        choices={"reading": notes} if notes else {},
+        rows_wanted=_rows_wanted(stage),
+    )
+
+
+def _key_values(done: Mapping[int, Shuffle], number: int, column: str) -> set[Any] | None:
+    """The values of a column of a finished stage; None if it has many rows."""
+    shuffle = done[number]
+    if shuffle.rows > BROADCAST_KEYS_MAX:
+        return None
+    batches = (batch for part in range(shuffle.partitions) for batch in shuffle.batches(part))
+    return {value for batch in batches for value in batch.column(column).unique().to_pylist()}
+
+
+def _rows_wanted(stage: Stage) -> int | None:
+    """How many rows of a stage are read, if its first rows are: as many as each task gives."""
+    first = isinstance(stage.root, Limit) and stage.placement == ToOne(broadcast=False)
+    return stage.root.rows if first and isinstance(stage.root, Limit) else None
 
 
 def _partitioner(stage: Stage, sources: Sequence[Shuffle], config: Config) -> Partitioner:

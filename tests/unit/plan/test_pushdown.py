@@ -55,7 +55,7 @@ def test_a_filter_on_a_key_goes_to_both_sides(orders: Dataset, customers: Datase
     full = orders.join(customers, on="cust", how="full").filter("cust > 3")
 
     assert filters(inner) == ["filter cust > 3 | scan parquet"] * 2
-    assert filters(left) == ["filter cust > 3 | scan parquet"]
+    assert filters(left) == ["filter cust > 3 | scan parquet"] * 2
     assert filters(full) == ["filter cust__ > 3 | full join on cust = cust"]
 
 
@@ -175,3 +175,80 @@ def test_a_condition_that_could_fail_stays_whole(orders: Dataset, customers: Dat
     joined = orders.join(customers, on="cust", condition="1 / amount > 2 AND nation = 'a'")
 
     assert filters(joined) == []
+
+
+def test_parts_that_cannot_fail_move_and_the_others_stay_in_their_order(
+    orders: Dataset, customers: Dataset
+) -> None:
+    joined = orders.join(customers, on="cust")
+
+    assert filters(
+        joined.filter("amount > 3 AND 9 DIV amount > 1 AND nation = 'n' AND 9 % amount > 0")
+    ) == [
+        "filter amount > 3 | scan parquet",
+        "filter nation = 'n' | scan parquet",
+        "filter 9 DIV amount > 1 AND 9 % amount > 0 | inner join on cust = cust",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("how", "condition", "kind"),
+    [
+        ("left", "nation = 'n'", "inner"),
+        ("left", "nation IS NOT NULL", "inner"),
+        ("left", "nation LIKE 'n%' OR upper(nation) <> note", "inner"),
+        ("left", "NOT (nation IN ('a', 'b'))", "inner"),
+        ("left", "coalesce(nation, 'n') = 'n'", "left"),
+        ("left", "nation IS NULL", "left"),
+        ("left", "nation <=> note", "left"),
+        ("left", "nation = 'n' OR amount > 3", "left"),
+        ("left", "CASE WHEN nation = 'n' THEN true ELSE amount > 3 END", "left"),
+        ("right", "amount > 3", "inner"),
+        ("full", "amount > 3", "left"),
+        ("full", "nation = 'n'", "right"),
+        ("full", "nation < note", "inner"),
+        ("full", "cust > 3", "full"),
+    ],
+)
+def test_an_outer_join_whose_unmatched_rows_are_dropped_is_a_stricter_one(
+    orders: Dataset, customers: Dataset, how: str, condition: str, kind: str
+) -> None:
+    lines = stages(orders.join(customers, on="cust", how=how).filter(condition))
+
+    assert any(f"{kind} join on" in line for line in lines)
+
+
+def test_a_filter_on_one_key_is_copied_to_the_other_side(
+    orders: Dataset, customers: Dataset
+) -> None:
+    other = customers.rename(cust="id")
+    inner = orders.join(other, left_on="cust", right_on="id")
+    left = orders.join(other, left_on="cust", right_on="id", how="left")
+
+    assert filters(inner.filter("id > 3")) == ["filter cust > 3 | scan parquet"] * 2
+    assert filters(left.filter("cust > 3")) == ["filter cust > 3 | scan parquet"] * 2
+    assert filters(left.filter("id IS NULL")) == ["filter id IS NULL | left join on cust = id"]
+
+
+def test_a_filter_on_a_key_of_floats_stays_on_its_side_as_zeros_are_equal_and_not_the_same(
+    tmp_path: Path,
+) -> None:
+    pq.write_table(pa.table({"a": [0.0], "b": [-0.0]}), tmp_path / "f.parquet")
+    floats = scan(tmp_path / "f.parquet")
+    joined = floats.join(floats.select("a AS c", "b AS d"), left_on="a", right_on="d")
+
+    assert filters(joined.filter("a > 3")) == ["filter a > 3 | scan parquet"]
+
+
+def test_a_filter_on_a_calculated_column_passes_a_join_and_stays_above_a_scan(
+    orders: Dataset, customers: Dataset
+) -> None:
+    made = orders.join(customers, on="cust").with_columns(big="upper(nation)", same="amount")
+
+    assert filters(made.filter("big = 'N' AND same > 3")) == [
+        "filter amount > 3 | scan parquet",
+        "filter (UPPER(nation)) = 'N' | scan parquet",
+    ]
+    assert filters(orders.with_columns(big="upper(note)").filter("big = 'X'"))[0].startswith(
+        "filter big = 'X' | project"
+    )

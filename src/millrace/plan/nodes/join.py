@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -99,25 +100,41 @@ class Join(Node):
         return (self.how in KEEPS_RIGHT, self.how in KEEPS_LEFT)
 
     def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
-        """Filters on one side that the join keeps, or on keys."""
-        by_name = {c.name: c for c in self.columns}
-        pairs = dict(zip(self.left_keys, self.right_keys, strict=True))
-        left: dict[str, str] | None = {}
-        right: dict[str, str] | None = {}
-        for name in columns:
-            column = by_name[name]
-            if left is not None and column.side != "right":
-                left[name] = column.source
-            else:
-                left = None
-            if right is not None and column.side != "left":
-                right[name] = column.source if column.side == "right" else pairs[column.source]
-            else:
-                right = None
-        return (
-            left if self.how in KEEPS_LEFT else None,
-            right if self.how in KEEPS_RIGHT else None,
-        )
+        """Filters on one side that the join keeps, and on keys, of which the other side has equals.
+
+        A filter on a key goes to both sides where rows without a partner are dropped.
+        """
+        chosen = [column for column in self.columns if column.name in columns]
+        left, right = self._sources(chosen, "left"), self._sources(chosen, "right")
+        match self.how:
+            case "inner" | "cross":
+                return left, right
+            case "left" | "semi" | "anti" if all(column.side != "right" for column in chosen):
+                return left, right
+            case "right" if all(column.side != "left" for column in chosen):
+                return left, right
+            case _:
+                return None, None
+
+    def _sources(
+        self, columns: Sequence[JoinColumn], side: Literal["left", "right"]
+    ) -> dict[str, str] | None:
+        """The columns of one side that have the values of these columns; None if one has none."""
+        pairs = list(zip(self.left_keys, self.right_keys, strict=True))
+        equal = dict(pairs) if side == "right" else {right: left for left, right in pairs}
+        sources = {}
+        for column in columns:
+            own = column.side == side or (column.side == "key" and side == "left")
+            source = column.source if own else equal.get(column.source)
+            if source is None or (not own and column.side != "key" and self._is_float(column)):
+                return None
+            sources[column.name] = source
+        return sources
+
+    def _is_float(self, column: JoinColumn) -> bool:
+        """Whether keys can be equal and not the same: 0.0 and -0.0."""
+        side = self.right if column.side == "right" else self.left
+        return bool(pa.types.is_floating(side.schema.field(column.source).type))
 
     def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """The keys, the needed columns, and those of the condition."""

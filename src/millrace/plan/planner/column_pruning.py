@@ -8,14 +8,16 @@ from __future__ import annotations
 from millrace.plan.nodes.aggregate import Aggregate
 from millrace.plan.nodes.filter import Filter
 from millrace.plan.nodes.node import Node
-from millrace.plan.nodes.project import Project
+from millrace.plan.nodes.project import Project, select_only
 from millrace.sql.expressions import Expression, quoted
 from millrace.sql.types import SqlType, from_arrow
 
 
 def prune(plan: Node) -> Node:
     """The same plan, reading only what it needs."""
-    return _prune(plan, set(plan.schema.names))
+    names = plan.schema.names
+    # A window that replaces a column writes it last if the replaced one is not read.
+    return select_only(_prune(plan, set(names)), names)
 
 
 def _prune(node: Node, needed: set[str]) -> Node:

@@ -1,18 +1,25 @@
 """Pushes filters down, past operators and exchanges, to the scans.
 
-A filter that can fail for some value stays where it was written: below it would read rows that
-other filters drop. No filter passes rows that are saved, as other queries read them too. A filter
-that cannot move, and a join's condition, push down what they imply for one side.
+The parts of a filter that can fail for some value stay where they were written: below they would
+read rows that other filters drop. The other parts move. No filter passes rows that are saved, as
+other queries read them too. A filter that cannot move, and a join's condition, push down what they
+imply for one side.
 Invariant: the plan's result is the same, rows and columns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from millrace.plan.nodes.filter import Filter
 from millrace.plan.nodes.join import Join
 from millrace.plan.nodes.node import Node, with_new_children
+from millrace.plan.nodes.project import Project
+from millrace.plan.planner.outer_joins import without_lost_rows
+from millrace.sql.condition_parts import all_true, over_sources, parts_of
+from millrace.sql.expressions import Expression
 from millrace.sql.implied_conditions import implied_condition
 
 _LEFT_NEEDS_PARTNER: Final = frozenset({"inner", "cross", "semi", "right"})
@@ -22,14 +29,55 @@ _RIGHT_NEEDS_PARTNER: Final = frozenset({"inner", "cross", "semi", "anti", "left
 
 def push_filters(plan: Node) -> Node:
     """The same plan, with filters as near to the scans as they can be."""
-    if isinstance(plan, Filter) and not plan.condition.raises:
-        moved = _moved(plan)
-        if moved is not None:
-            return push_filters(moved)
-        plan = Filter(_narrowed(plan), plan.condition)
+    if isinstance(plan, Filter):
+        safe, rest = _parts(plan)
+        if rest is not None and safe:
+            return Filter(push_filters(_over(plan.child, safe)), rest)
+        if len(safe) > 1:
+            return push_filters(_over(plan.child, safe))
+        if rest is None:
+            moved = _moved(plan)
+            if moved is not None:
+                return push_filters(moved)
+            if _is_asked_below(plan):
+                return push_filters(plan.child)
+            plan = Filter(_narrowed(plan), plan.condition)
     if isinstance(plan, Join):
         plan = _by_condition(plan)
     return with_new_children(plan, [push_filters(child) for child in plan.children])
+
+
+def _parts(plan: Filter) -> tuple[list[Expression], Expression | None]:
+    """The parts of a filter that cannot fail, and the condition that the others are true.
+
+    Parts that cannot fail are asked first: then others are asked for fewer rows, so no row fails
+    that did not before. Spark pushes them down in the same way.
+    """
+    schema = plan.child.schema
+    parts = parts_of(plan.condition, schema)
+    safe = [part for part in parts if not part.raises]
+    if not safe:
+        return [], plan.condition
+    if len(safe) == len(parts):
+        return safe, None
+    return safe, all_true([part for part in parts if part.raises], schema)
+
+
+def _is_asked_below(plan: Filter) -> bool:
+    """Whether a filter directly below has the same condition."""
+    below = plan.child
+    while isinstance(below, Filter):
+        if below.condition.sql == plan.condition.sql:
+            return True
+        below = below.child
+    return False
+
+
+def _over(node: Node, conditions: Sequence[Expression]) -> Node:
+    """Filters over a node, the first condition below the others."""
+    for condition in conditions:
+        node = Filter(node, condition)
+    return node
 
 
 def _moved(plan: Filter) -> Node | None:
@@ -38,6 +86,12 @@ def _moved(plan: Filter) -> Node | None:
     if isinstance(below, Filter):
         inner = _moved(Filter(below.child, plan.condition))
         return None if inner is None else Filter(inner, below.condition)
+    if isinstance(below, Join):
+        stricter = without_lost_rows(below, plan.condition)
+        if stricter is not below:
+            return Filter(stricter, plan.condition)
+    if isinstance(below, Project):
+        return _past_project(plan.condition, below)
     passes = below.pushdown_columns(plan.condition.columns)
     if all(names is None for names in passes):
         return None
@@ -46,6 +100,19 @@ def _moved(plan: Filter) -> Node | None:
         for child, names in zip(below.children, passes, strict=True)
     ]
     return below.with_children(*children)
+
+
+def _past_project(condition: Expression, project: Project) -> Node | None:
+    """A projection over a filtered child: over unchanged columns, or where it can move further."""
+    sources = dict(project.columns)
+    moved = over_sources(condition, sources, project.child.schema)
+    if moved is None:
+        return None
+    if all(sources[name].is_column for name in condition.columns):
+        return replace(project, child=Filter(project.child, moved))
+    # Else the value would be calculated twice, which pays if fewer rows are joined.
+    below = _moved(Filter(project.child, moved))
+    return None if below is None else replace(project, child=below)
 
 
 def _narrowed(plan: Filter) -> Node:

@@ -18,6 +18,7 @@ from millrace.plan.nodes.union import Union
 from millrace.plan.planner.column_pruning import prune
 from millrace.plan.planner.exchanges import PlanLimits, fits_one_task, insert_exchanges
 from millrace.plan.planner.filter_pushdown import push_filters
+from millrace.plan.planner.join_order import order_joins
 from millrace.plan.planner.partition_pruning import prune_partitions
 
 
@@ -55,7 +56,8 @@ class Stage:
 
 def plan_stages(plan: Node, sizes: PlanLimits) -> list[Stage]:
     """The stages that a plan is run in."""
-    pruned = prune(prune_partitions(push_filters(plan), sizes.matching_files))
+    ordered = push_filters(order_joins(push_filters(plan)))
+    pruned = prune(prune_partitions(ordered, sizes.matching_files))
     return cut(insert_exchanges(pruned, sizes), alone=fits_one_task(pruned, sizes))
 
 

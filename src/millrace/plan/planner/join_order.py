@@ -1,0 +1,221 @@
+"""Orders inner joins by the guessed sizes of their results.
+
+Conditions that two inputs are equal become keys, so that no cross join is left where keys connect
+the inputs. Of the pairs that keys connect, the one with the smallest result is joined first. The
+written order stays if another one is not clearly better, so that a plan seldom changes.
+Invariant: the plan's result is the same, and the same plan over the same files is ordered alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Final
+
+from sqlglot import exp
+
+from millrace.plan.nodes.filter import Filter
+from millrace.plan.nodes.join import Join, JoinColumn
+from millrace.plan.nodes.node import Node, with_new_children
+from millrace.plan.nodes.project import Project, pass_columns
+from millrace.plan.planner.join_tree import JoinTree, Shape, is_join_tree
+from millrace.plan.planner.row_estimates import (
+    base_rows,
+    distinct_values,
+    estimated_rows,
+    joined_rows,
+)
+from millrace.sql.condition_parts import typed_expression
+from millrace.sql.expressions import Expression
+
+_INPUTS_MAX: Final = 24
+"""Joins of more inputs stay as they are written."""
+_CLEARLY_BETTER: Final = 0.7
+"""The part of the rows in between that another order must not exceed."""
+_CONDITION: Final = 0.3
+"""The part of the rows that a condition over several inputs keeps, about."""
+
+
+def order_joins(plan: Node) -> Node:
+    """The same plan, with its inner joins in an order that makes few rows in between."""
+    if not is_join_tree(plan):
+        return with_new_children(plan, [order_joins(child) for child in plan.children])
+    tree = JoinTree()
+    shape, names = tree.add(plan)
+    if len(tree.inputs) == 1:  # A projection whose columns are made of several inputs.
+        return with_new_children(plan, [order_joins(child) for child in plan.children])
+    if len(tree.inputs) > _INPUTS_MAX:
+        return with_new_children(plan, [_below_joins(child) for child in plan.children])
+    for source in tree.inputs:
+        source.node = order_joins(source.node)
+    written = len(tree.conditions)
+    tree.use_equalities()
+    sizes = _JoinSizes(tree)
+    chosen = sizes.best_shape()
+    if sizes.cost(chosen) >= _CLEARLY_BETTER * sizes.cost(shape):
+        chosen = shape
+    if chosen == shape and len(tree.conditions) == written:
+        return with_new_children(plan, [_below_joins(child) for child in plan.children])
+    joined = _JoinBuilder(tree, sizes).build(chosen)
+    columns = [pass_columns(joined.schema, [names[name]])[0][1] for name in plan.schema.names]
+    return Project(joined, tuple(zip(plan.schema.names, columns, strict=True)))
+
+
+def _below_joins(node: Node) -> Node:
+    """A part of a tree that stays as it is, with the joins below the tree ordered."""
+    if not is_join_tree(node):
+        return order_joins(node)
+    return with_new_children(node, [_below_joins(child) for child in node.children])
+
+
+@dataclass(frozen=True, slots=True)
+class _JoinedInputs:
+    """Some inputs, joined: how, and to how many rows."""
+
+    shape: Shape
+    inputs: frozenset[int]
+    rows: float
+
+
+class _JoinSizes:
+    """Guesses the rows of joins of some inputs."""
+
+    def __init__(self, tree: JoinTree) -> None:
+        self._nodes = [source.rows for source in tree.inputs]
+        self._owners = tree.owners
+        self._conditions = [tree.inputs_of(condition) for condition in tree.conditions]
+        self.rows = [estimated_rows(node) for node in self._nodes]
+        self.classes = _classes(tree.equal)
+        self._values = [self._values_of(members) for members in self.classes]
+
+    def best_shape(self) -> Shape:
+        """Join the pair with the smallest result, again and again; without keys only at last."""
+        parts = [
+            _JoinedInputs(number, frozenset({number}), rows)
+            for number, rows in enumerate(self.rows)
+        ]
+        while len(parts) > 1:
+            a, b = min(combinations(parts, 2), key=self._rank)
+            parts = [part for part in parts if part not in (a, b)]
+            parts.append(self._joined(a, b))
+        return parts[0].shape
+
+    def cost(self, shape: Shape) -> float:
+        """The rows of all results in between."""
+        return self._cost(shape)[0]
+
+    def keys(self, left: frozenset[int], right: frozenset[int]) -> list[tuple[str, str]]:
+        """A column of each side for every set of equal columns that both sides have."""
+        pairs = []
+        for members in self.classes:
+            ours = [name for name in members if self._owners[name] in left]
+            theirs = [name for name in members if self._owners[name] in right]
+            if ours and theirs:
+                pairs.append((ours[0], theirs[0]))
+        return pairs
+
+    def _rank(self, pair: tuple[_JoinedInputs, _JoinedInputs]) -> tuple[bool, float, list[int]]:
+        a, b = pair
+        connected = bool(self.keys(a.inputs, b.inputs))
+        return not connected, self._joined(a, b).rows, sorted(a.inputs | b.inputs)
+
+    def _joined(self, a: _JoinedInputs, b: _JoinedInputs) -> _JoinedInputs:
+        """Both parts; the larger one is on the left, where it is read row by row."""
+        both = a.inputs | b.inputs
+        values = [
+            self._values[number]
+            for number, members in enumerate(self.classes)
+            if all(any(self._owners[m] in part.inputs for m in members) for part in (a, b))
+        ]
+        asked = sum(c <= both and not c <= a.inputs and not c <= b.inputs for c in self._conditions)
+        rows = max(1.0, joined_rows(a.rows, b.rows, values) * _CONDITION**asked)
+        left, right = (a, b) if a.rows >= b.rows else (b, a)
+        return _JoinedInputs((left.shape, right.shape), both, rows)
+
+    def _cost(self, shape: Shape) -> tuple[float, _JoinedInputs]:
+        if isinstance(shape, int):
+            return 0.0, _JoinedInputs(shape, frozenset({shape}), self.rows[shape])
+        left_cost, left = self._cost(shape[0])
+        right_cost, right = self._cost(shape[1])
+        part = self._joined(left, right)
+        return left_cost + right_cost + part.rows, part
+
+    def _values_of(self, members: Sequence[str]) -> float:
+        """How many values equal columns have: those of the column with most, where known."""
+        nodes = [(self._nodes[self._owners[name]], name) for name in members]
+        known = [distinct_values(node, name) for node, name in nodes]
+        if None in known:
+            return min(base_rows(node) for node, _ in nodes)
+        return max(values for values in known if values is not None)
+
+
+def _classes(equal: Sequence[tuple[str, str]]) -> list[list[str]]:
+    """Sets of columns that are all equal, each in the order of its mention."""
+    classes: list[list[str]] = []
+    for a, b in equal:
+        touched = [members for members in classes if a in members or b in members]
+        merged = list(dict.fromkeys([*(name for members in touched for name in members), a, b]))
+        classes = [members for members in classes if members not in touched]
+        classes.append(merged)
+    return classes
+
+
+@dataclass(slots=True)
+class _JoinBuilder:
+    """Builds the joins of a tree in some order. Conditions are asked as soon as they can be."""
+
+    tree: JoinTree
+    sizes: _JoinSizes
+    waiting: list[Expression] = field(default_factory=list)
+
+    def build(self, shape: Shape) -> Node:
+        """The joins, under the conditions that can fail."""
+        self.waiting = list(self.tree.conditions)
+        node, _ = self._build(shape)
+        for condition in [*self.waiting, *self.tree.last]:
+            node = Filter(node, condition)
+        return node
+
+    def _build(self, shape: Shape) -> tuple[Node, frozenset[int]]:
+        if isinstance(shape, int):
+            inputs = frozenset({shape})
+            return self._asked(self._with_equal_columns(shape), inputs), inputs
+        left, our_inputs = self._build(shape[0])
+        right, their_inputs = self._build(shape[1])
+        keys = self.sizes.keys(our_inputs, their_inputs)
+        joined = Join(
+            left=left,
+            right=right,
+            left_keys=tuple(ours for ours, _ in keys),
+            right_keys=tuple(theirs for _, theirs in keys),
+            how="inner" if keys else "cross",
+            columns=(
+                *(JoinColumn(name, "left", name) for name in left.schema.names),
+                *(JoinColumn(name, "right", name) for name in right.schema.names),
+            ),
+        )
+        both = our_inputs | their_inputs
+        return self._asked(joined, both), both
+
+    def _with_equal_columns(self, number: int) -> Node:
+        """An input whose columns are equal that equal a column of another input."""
+        node = self.tree.inputs[number].rows
+        for members in self.sizes.classes:
+            own = [name for name in members if self.tree.owners[name] == number]
+            for other in own[1:]:
+                tree = exp.EQ(this=_column(own[0]), expression=_column(other))
+                node = Filter(node, typed_expression(tree, node.schema))
+        return node
+
+    def _asked(self, node: Node, inputs: frozenset[int]) -> Node:
+        """A node under the conditions that can be asked now; those without columns are last."""
+        ready = [c for c in self.waiting if c.columns and self.tree.inputs_of(c) <= inputs]
+        for condition in ready:
+            node = Filter(node, condition)
+        self.waiting = [condition for condition in self.waiting if condition not in ready]
+        return node
+
+
+def _column(name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True))

@@ -1,0 +1,219 @@
+"""Guesses how many rows an operator gives, by the metadata of files. Pure but for their footers.
+
+Invariant: the same plan over the same files gives the same guess. A guess changes no result.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from math import prod
+from typing import Final
+
+from sqlglot import exp
+
+from millrace.plan.nodes.aggregate import Aggregate
+from millrace.plan.nodes.drop_duplicates import DropDuplicates
+from millrace.plan.nodes.filter import Filter
+from millrace.plan.nodes.join import Join
+from millrace.plan.nodes.limit import Limit
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.project import Project
+from millrace.plan.nodes.scan import Scan
+from millrace.plan.nodes.sort import Sort
+from millrace.plan.nodes.union import Union
+from millrace.scan.column_bounds import ColumnBounds, column_bounds
+from millrace.sql.expressions import Expression
+from millrace.sql.parser import operands, read
+
+_BYTES_A_ROW: Final = 64
+_ROWS_UNKNOWN: Final = 1_000_000.0
+_EQUAL: Final = 0.1
+_COMPARED: Final = 0.33
+_OTHER: Final = 0.5
+_NULL: Final = 0.05
+
+
+def estimated_rows(node: Node) -> float:
+    """The number of rows of a node, about; at least 1."""
+    return max(1.0, _rows(node))
+
+
+def distinct_values(node: Node, column: str) -> float | None:
+    """How many values a column can have before any filter; None if that is not known."""
+    match node:
+        case Scan(source=source):
+            bounds = column_bounds(source, column)
+            return None if bounds is None else min(float(bounds.values), _rows(node))
+        case Project(columns=columns):
+            made_of = dict(columns)[column]
+            bare = next(iter(made_of.columns)) if made_of.is_column else None
+            return None if bare is None else distinct_values(node.child, bare)
+        case Aggregate(keys=keys) if column not in keys:
+            return None
+        case Join(columns=join_columns):
+            origin = next(c for c in join_columns if c.name == column)
+            side = node.right if origin.side == "right" else node.left
+            return distinct_values(side, origin.source)
+        case Union(inputs=inputs):
+            known = [distinct_values(side, column) for side in inputs]
+            return max((k for k in known if k is not None), default=None)
+        case _ if len(node.children) == 1 and column in node.children[0].schema.names:
+            return distinct_values(node.children[0], column)
+        case _:
+            return None
+
+
+def base_rows(node: Node) -> float:
+    """The number of rows below all filters: the most values that a column can have, about."""
+    match node:
+        case Filter(child=child) | Project(child=child):
+            return base_rows(child)
+        case _:
+            return estimated_rows(node)
+
+
+def joined_rows(left: float, right: float, distinct: list[float]) -> float:
+    """Rows of an inner join on keys of so many values; further keys count less and less."""
+    rows = left * right
+    for number, values in enumerate(sorted(distinct, reverse=True)):
+        rows /= max(1.0, values) ** (0.5**number)
+    return max(1.0, rows)
+
+
+def selectivity(condition: Expression, node: Node) -> float:
+    """The part of a node's rows for which a condition is true, about."""
+    return _part(read(condition.text), node)
+
+
+def _rows(node: Node) -> float:
+    match node:
+        case Scan(source=source):
+            counts = [shape.row_group_rows for shape in source.shapes]
+            if any(count is None for count in counts):
+                return source.bytes / _BYTES_A_ROW
+            return float(sum(sum(count) for count in counts if count is not None))
+        case Filter(child=child, condition=condition):
+            return _rows(child) * selectivity(condition, child)
+        case Limit(child=child, rows=most):
+            return min(float(most), _rows(child))
+        case Sort(child=child, rows=most) if most is not None:
+            return min(float(most), _rows(child))
+        case Aggregate(child=child, keys=keys) | DropDuplicates(child=child, keys=keys):
+            known = [distinct_values(child, key) or _rows(child) * _EQUAL for key in keys]
+            return min(_rows(child), prod(known)) if keys else 1.0
+        case Union(inputs=inputs):
+            return sum(_rows(side) for side in inputs)
+        case Join():
+            return _join_rows(node)
+        case _ if node.children:
+            return max(_rows(child) for child in node.children)
+        case _:
+            size = getattr(node, "bytes", None)
+            return size / _BYTES_A_ROW if isinstance(size, int) else _ROWS_UNKNOWN
+
+
+def _join_rows(join: Join) -> float:
+    left, right = estimated_rows(join.left), estimated_rows(join.right)
+    if join.how in ("semi", "anti"):
+        return left * _OTHER
+    pairs = zip(join.left_keys, join.right_keys, strict=True)
+    inner = joined_rows(left, right, [key_values(join.left, a, join.right, b) for a, b in pairs])
+    least = {"left": left, "right": right, "full": max(left, right)}.get(join.how, 1.0)
+    return max(inner, least)
+
+
+def key_values(left: Node, left_key: str, right: Node, right_key: str) -> float:
+    """How many values the keys of a join have: as many as the smaller side has rows, if unknown."""
+    known = [distinct_values(left, left_key), distinct_values(right, right_key)]
+    if None in known:
+        return min(base_rows(left), base_rows(right))
+    return max(value for value in known if value is not None)
+
+
+def _part(tree: exp.Expression, node: Node) -> float:
+    match tree:
+        case exp.Paren(this=exp.Expression() as inner):
+            return _part(inner, node)
+        case exp.And():
+            return prod(_part(side, node) for side in operands(tree, exp.And))
+        case exp.Or():
+            return min(1.0, sum(_part(side, node) for side in operands(tree, exp.Or)))
+        case exp.Not(this=exp.Expression() as inner):
+            return 1.0 - _part(inner, node)
+        case exp.Is():
+            return _NULL
+        case exp.EQ():
+            return _equal_part(tree, node)
+        case exp.In(expressions=values):
+            return min(1.0, len(values) * _equal_part(tree, node))
+        case exp.Between():
+            low, high = tree.args["low"], tree.args["high"]
+            below, above = _below(tree.this, high, node), _below(tree.this, low, node)
+            return max(0.0, below - above) if below is not None and above is not None else _EQUAL
+        case exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+            return _compared_part(tree, node)
+        case exp.NEQ():
+            return 1.0 - _EQUAL
+        case _:
+            return _OTHER
+
+
+def _equal_part(tree: exp.Expression, node: Node) -> float:
+    column = tree.this if isinstance(tree.this, exp.Column) else tree.args.get("expression")
+    if isinstance(column, exp.Column) and column.name in node.schema.names:
+        values = distinct_values(node, column.name)
+        if values is not None:
+            return 1.0 / max(1.0, values)
+    return _EQUAL
+
+
+def _compared_part(tree: exp.Expression, node: Node) -> float:
+    up = isinstance(tree, exp.LT | exp.LTE)
+    column, literal = tree.this, tree.expression
+    if not isinstance(column, exp.Column):
+        column, literal, up = literal, column, not up
+    below = _below(column, literal, node)
+    if below is None:
+        return _COMPARED
+    return below if up else 1.0 - below
+
+
+def _below(column: exp.Expression, literal: exp.Expression, node: Node) -> float | None:
+    """The part of a column's values below a literal, if they are spread evenly."""
+    value = _value(literal)
+    bounds = _bounds(node, column.name) if isinstance(column, exp.Column) else None
+    if value is None or bounds is None:
+        return None
+    return min(1.0, max(0.0, (value - bounds.low) / max(1, bounds.values)))
+
+
+def _bounds(node: Node, column: str) -> ColumnBounds | None:
+    match node:
+        case Scan(source=source) if column in source.schema.names:
+            return column_bounds(source, column)
+        case Filter(child=child):
+            return _bounds(child, column)
+        case Project(columns=columns, child=child):
+            made_of = dict(columns).get(column)
+            if made_of is None or not made_of.is_column:
+                return None
+            return _bounds(child, next(iter(made_of.columns)))
+        case _:
+            return None
+
+
+def _value(tree: exp.Expression) -> float | None:
+    """The value of a literal, days counted from 1970."""
+    if isinstance(tree, exp.Paren | exp.Cast):
+        return _value(tree.this)
+    if isinstance(tree, exp.Neg):
+        value = _value(tree.this)
+        return None if value is None else -value
+    if not isinstance(tree, exp.Literal):
+        return None
+    try:
+        if tree.is_string:
+            return float((date.fromisoformat(tree.name[:10]) - date(1970, 1, 1)).days)
+        return float(tree.name)
+    except ValueError:
+        return None
