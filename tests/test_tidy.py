@@ -246,6 +246,7 @@ TYPES_ONLY = {
     "datasets/dataset_results.py",
     "datasets/dataset_select.py",
     "datasets/dataset_writer.py",
+    "datasets/grouped_data.py",
     "pipeline/define/steps.py",
     "journal/api.py",
     "pipeline/define/job.py",

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql.functions import *  # noqa: F403 - the same names
 else:
+    _MAKERS = frozenset({"udf", "pandas_udf", "arrow_udf"})
 
     def __getattr__(name: str) -> object:
         """A function of Spark's, loaded at its first use."""
         if name.startswith("__"):
             raise AttributeError(f"module 'millrace.functions' has no attribute {name!r}")
-        return getattr(import_module("pyspark.sql.connect.functions"), name)
+        own = "millrace.spark.udfs.function_makers"
+        module = own if name in _MAKERS else "pyspark.sql.connect.functions"
+        return getattr(import_module(module), name)
 
     def __dir__() -> list[str]:
         return dir(import_module("pyspark.sql.connect.functions"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -31,11 +32,27 @@ CUSTOMERS = pa.table(
     }
 )
 Frame = Any
-"""A DataFrame, or a dataset: both have the methods."""
+
+
+def _window(functions: Any) -> Any:  # noqa: ANN401 - of either side
+    from pyspark.sql import Window
+
+    return (mr.Window if functions is F else Window).partitionBy("k")
+
+
 Question = Callable[[Frame, Frame, Any], Frame]
 QUICK = (
     *("attributes", "withColumn", "when", "groupBy agg", "groupBy all numbers", "unionByName"),
-    *("subtract", "full join", "join on a condition", "fillna", "dropna thresh", "describe"),
+    *(
+        "subtract",
+        "full join",
+        "join on a condition",
+        "fillna",
+        "dropna thresh",
+        "describe",
+        "pivot",
+        "windows",
+    ),
 )
 """What a quick run asks; the others are asked with the slow tests."""
 
@@ -43,6 +60,7 @@ QUESTIONS: dict[str, Question] = {
     "select names": lambda o, _c, _f: o.select("k", "name"),
     "select columns": lambda o, _c, f: o.select(f.col("k"), (f.col("amount") + 1).alias("more")),
     "select in another case": lambda o, _c, f: o.select("AMOUNT", f.col("OK")),
+    "keys in another case": lambda o, _c, _f: o.groupBy("OK").count(),
     "select a list": lambda o, _c, _f: o.select(["k", "amount"]),
     "select a star": lambda o, _c, f: o.select("*", (f.col("amount") * 2).alias("twice")),
     "attributes": lambda o, _c, _f: o.select(o.k, o["amount"], o.price * 2),
@@ -133,6 +151,25 @@ QUESTIONS: dict[str, Question] = {
     "sampleBy": lambda o, _c, _f: o.sampleBy("k", {1: 1.0, 2: 0.0}, seed=1),
     "transform": lambda o, _c, _f: o.transform(lambda frame, n: frame.limit(n), 0),
     "colRegex": lambda o, _c, _f: o.select(o.colRegex("`(k|ok)`")),
+    "rollup": lambda o, _c, f: o.rollup("k", "ok").agg(f.sum("amount"), f.grouping_id()),
+    "cube": lambda o, _c, f: o.cube("k", "name").agg(f.count("*"), f.grouping("k")),
+    "pivot": lambda o, _c, _f: o.groupBy("k").pivot("ok").sum("amount"),
+    "pivot of values": lambda o, _c, f: (
+        o.groupBy("k").pivot("name", ["a", "b"]).agg(f.max("amount").alias("m"), f.count("k"))
+    ),
+    "pivot of nothing": lambda o, _c, _f: o.groupBy().pivot("amount", [10, 11]).count(),
+    "unpivot": lambda o, _c, _f: o.unpivot(["name"], ["k", "amount"], "column", "value"),
+    "melt of all": lambda o, _c, _f: o.select("k", "amount", "price").melt(
+        "k", None, "variable", "v"
+    ),
+    "transpose": lambda o, _c, _f: o.where("k = 1").select("name", "k", "amount").transpose(),
+    "zipWithIndex": lambda o, _c, _f: o.orderBy("amount", "k").zipWithIndex().select("index"),
+    "windows": lambda o, _c, f: o.select(
+        "k", f.row_number().over(_window(f).orderBy("amount", "price")).alias("n")
+    ),
+    "sums over windows": lambda o, _c, f: o.withColumn(
+        "s", f.sum("amount").over(_window(f)) - f.col("amount")
+    ),
     "columns of one name": lambda o, _c, f: o.select("k", f.col("amount").alias("k")),
 }
 ORDERED: dict[str, Question] = {
@@ -238,6 +275,33 @@ def test_rows_are_written_as_spark_writes_them(
     ]
     with pytest.raises(mr.UserError, match="two columns of one name"):
         orders.select("k", "k").write.parquet(str(tmp_path / "twice"))
+
+
+def double(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        doubled = pc.multiply(batch["k"], 2)
+        yield pa.RecordBatch.from_arrays([doubled], ["twice"])
+
+
+def test_functions_over_batches_and_groups_run_on_spark(
+    sides: dict[str, tuple[Frame, Frame, Any]],
+) -> None:
+    orders, customers, _ = sides["ours"]
+    doubled = orders.mapInArrow(double, "twice long").where("twice > 2")
+    assert sorted(doubled.toArrow()["twice"].to_pylist()) == [4, 4, 6, 6]
+    firsts = orders.groupBy("k").applyInArrow(lambda group: group.slice(0, 1), orders.schema)
+    assert firsts.count() == 4
+    both = orders.groupBy("k").cogroup(customers.groupBy("k"))
+    counts = both.applyInArrow(
+        lambda one, two: pa.table({"n": [one.num_rows], "m": [two.num_rows]}), "n long, m long"
+    )
+    assert sorted(tuple(row) for row in counts.collect()) == [
+        (0, 1),
+        (1, 1),
+        (1, 1),
+        (2, 0),
+        (2, 1),
+    ]
 
 
 def test_parts_by_chance_have_all_rows_once(sides: dict[str, tuple[Frame, Frame, Any]]) -> None:

@@ -73,6 +73,9 @@ class NoRunner:
     def spark_rows(self, rows: pa.Table) -> Any:  # noqa: ANN401 - of pyspark
         return spark_rows(rows)
 
+    def eager_rows(self) -> int:
+        return 0
+
     def scan_frame(self, *_: object) -> Node:
         raise AssertionError
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Union
 
 from sqlglot import exp
@@ -105,7 +106,7 @@ def _named(text: str, relation: Relation) -> exp.Expression | None:
     lowered = text.lower()
     same = [a for a in relation.visible if a.label.lower() == lowered]
     same = [a for a in same if a.label == text] or same
-    return attribute_tree(same[0]) if len(same) == 1 else None
+    return attribute_tree(replace(same[0], label=text)) if len(same) == 1 else None
 
 
 def _refuse_other_words(tree: exp.Expression, text: str) -> None:

@@ -5,9 +5,12 @@ Invariant: a call that is wrong fails at once, before anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Self
+
+from sqlglot import exp
 
 from millrace.datasets.column_arguments import ColumnOrName, column_tree, flat
 from millrace.datasets.dataset_base import shown_call
@@ -17,6 +20,8 @@ from millrace.datasets.dataset_statistics import DatasetStatistics
 from millrace.datasets.dataset_views import DatasetViews
 from millrace.datasets.dataset_writer import DatasetWrites
 from millrace.datasets.grouped_data import GroupedData
+from millrace.datasets.html_tables import html_columns, html_rows
+from millrace.plan.builders.build_select import attribute_tree
 from millrace.plan.builders.name_resolution import resolve
 from millrace.sql.name_checks import check_rows
 
@@ -41,12 +46,7 @@ class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites, Da
             >>> orders.group_by("cust_id").agg(n="count(*)").sort("cust_id").to_arrow().to_pylist()
             [{'cust_id': 1, 'n': 2}, {'cust_id': 2, 'n': 1}]
         """
-        given = flat(keys)
-        with self._building(shown_call("group_by", given)):
-            trees = tuple(column_tree(key, self._relation) for key in given)
-            for tree in trees:
-                resolve(tree, self._relation.attributes)
-        return GroupedData(self, trees, ", ".join(map(str, given)))
+        return GroupedData(self, self._keys("group_by", keys), _shown(keys))
 
     def groupBy(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
         """`group_by` under Spark's name."""
@@ -55,6 +55,41 @@ class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites, Da
     def groupby(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
         """`group_by` under Spark's other name."""
         return self.group_by(*keys)
+
+    def rollup(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
+        """Groups by all keys, by all but the last, and so on, and of all rows."""
+        trees = self._keys("rollup", keys)
+        sets = tuple(trees[:count] for count in range(len(trees), -1, -1))
+        return GroupedData(self, trees, _shown(keys), sets)
+
+    def cube(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
+        """Groups by every choice of keys."""
+        trees = self._keys("cube", keys)
+        sets = tuple(
+            some for count in range(len(trees), -1, -1) for some in combinations(trees, count)
+        )
+        return GroupedData(self, trees, _shown(keys), sets)
+
+    def groupingSets(
+        self, groupingSets: Sequence[Sequence[ColumnOrName]], *keys: ColumnOrName
+    ) -> GroupedData:
+        """Groups by each of several sets of keys; the keys come in the result."""
+        sets = tuple(self._keys("groupingSets", part) for part in groupingSets)
+        return GroupedData(self, self._keys("groupingSets", keys), _shown(keys), sets)
+
+    def _keys(self, method: str, keys: Sequence[object]) -> tuple[exp.Expression, ...]:
+        given = flat(keys)
+        with self._building(shown_call(method, given)):
+            trees = tuple(self._key(key) for key in given)
+            for tree in trees:
+                resolve(tree, self._relation.attributes)
+        return trees
+
+    def _key(self, key: object) -> exp.Expression:
+        """The tree of a key; a number is the column at that position, from 1."""
+        if isinstance(key, int) and 0 < key <= len(self._relation.visible):
+            return attribute_tree(self._relation.visible[key - 1])
+        return column_tree(key, self._relation)
 
     def agg(
         self,
@@ -127,3 +162,15 @@ class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites, Da
         """`checkpoint()`: what is saved here outlives executors."""
         del storageLevel
         return self.checkpoint(eager)
+
+    def _repr_html_(self) -> str:
+        """The columns for a notebook; with Spark's eagerEval, the first rows as well."""
+        count = self._runner.eager_rows()
+        if not count:
+            return html_columns(self.dtypes)
+        rows = self.limit(count + 1).to_arrow()
+        return html_rows(self.columns, rows, count)
+
+
+def _shown(keys: Sequence[object]) -> str:
+    return ", ".join(map(str, flat(keys)))

@@ -82,6 +82,9 @@ class PlanRunner(Protocol):
     def spark_rows(self, rows: pa.Table) -> list[Row]:
         """Rows as Spark's `collect` gives them."""
 
+    def eager_rows(self) -> int:
+        """How many rows a notebook shows by itself, as Spark's eagerEval says; 0 for none."""
+
     def scan_frame(self, frame: DataFrame) -> Node:
         """A Spark DataFrame as a plan."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 from sqlglot import exp
@@ -239,6 +239,34 @@ class DatasetRows(DatasetSelect):
             [20, 40, 60]
         """
         return self._with_plan(plan_map(self._plan, function, schema, version))
+
+    def mapInPandas(
+        self,
+        func: Callable[..., Any],
+        schema: Any,  # noqa: ANN401 - Spark's
+        barrier: bool = False,
+        profile: Any = None,  # noqa: ANN401 - Spark's
+    ) -> Self:
+        """The rows that a function makes of DataFrames of pandas; on Spark, in each run anew."""
+        return self._spark_rows_now("mapInPandas", func, schema, barrier, profile)
+
+    def mapInArrow(
+        self,
+        func: Callable[..., Any],
+        schema: Any,  # noqa: ANN401 - Spark's
+        barrier: bool = False,
+        profile: Any = None,  # noqa: ANN401 - Spark's
+    ) -> Self:
+        """The rows that a function makes of batches; on Spark, in each run anew."""
+        return self._spark_rows_now("mapInArrow", func, schema, barrier, profile)
+
+    def to(self, schema: Any) -> Self:  # noqa: ANN401 - a StructType
+        """The columns of a schema, by name, with its types."""
+        return self._on_spark("to", schema, reason="Spark matches columns with a schema")
+
+    def zipWithIndex(self, indexColName: str = "index") -> Self:
+        """Rows with their numbers, from 0."""
+        return self._on_spark("zipWithIndex", indexColName, reason="Spark numbers rows")
 
     def _attributes(self, columns: Sequence[object], call: str) -> list[Attribute]:
         """The columns of these names."""

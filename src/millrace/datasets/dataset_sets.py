@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from sqlglot import exp
 
-from millrace.datasets.dataset_base import DatasetBase, relation_of_other
+from millrace.datasets.column_arguments import ColumnOrName, column_trees
+from millrace.datasets.dataset_base import DatasetBase, relation_of_other, shown_call
 from millrace.datasets.dataset_rows import DatasetRows
 from millrace.errors import UserError
-from millrace.plan.builders.build_rows import set_operation
 from millrace.plan.builders.build_select import attribute_tree, select
+from millrace.plan.builders.name_resolution import resolve
 from millrace.plan.builders.operators import named
 from millrace.plan.relation import Relation
+from millrace.plan.statements.set_operations import row_differences, union_all
 from millrace.sql.connect_literals import cast_tree
 from millrace.sql.types import from_arrow
 
@@ -29,10 +32,9 @@ class DatasetSets(DatasetRows):
             >>> orders.union(orders.filter("amount > 10")).count()
             5
         """
-        relation = self._relation
-        for other in others:
-            relation = self._together("union", relation, other, "UNION ALL")
-        return self._with(relation)
+        sides = [relation_of_other(other, "union").only_visible() for other in others]
+        with self._building("union()") as context:
+            return self._with(union_all(context, [self._relation.only_visible(), *sides]))
 
     def unionAll(self, other: DatasetBase) -> Self:
         """All rows of both: `union`."""
@@ -62,34 +64,75 @@ class DatasetSets(DatasetRows):
         left = self._of_labels(call, mine, labels, theirs)
         right = self._of_labels(call, theirs, labels, mine)
         with self._building(call) as context:
-            return self._with(set_operation(context, left, right, "UNION ALL"))
+            return self._with(union_all(context, [left.only_visible(), right.only_visible()]))
 
     def intersect(self, other: DatasetBase) -> Self:
         """The rows that both have, each once."""
-        return self._with(self._together("intersect", self._relation, other, "INTERSECT"))
+        return self._compared("intersect", other, matching=True, every=False)
 
     def intersectAll(self, other: DatasetBase) -> Self:
         """The rows that both have, as often as both have them."""
-        return self._with(self._together("intersectAll", self._relation, other, "INTERSECT ALL"))
+        return self._compared("intersectAll", other, matching=True, every=True)
 
     def subtract(self, other: DatasetBase) -> Self:
         """The rows that the other has not, each once."""
-        return self._with(self._together("subtract", self._relation, other, "EXCEPT"))
+        return self._compared("subtract", other, matching=False, every=False)
 
     def exceptAll(self, other: DatasetBase) -> Self:
         """The rows without those of the other, which count as often as it has them."""
-        return self._with(self._together("exceptAll", self._relation, other, "EXCEPT ALL"))
+        return self._compared("exceptAll", other, matching=False, every=True)
 
-    def _together(self, method: str, left: Relation, other: object, words: str) -> Relation:
+    def unpivot(
+        self,
+        ids: ColumnOrName | Sequence[ColumnOrName],
+        values: ColumnOrName | Sequence[ColumnOrName] | None,
+        variableColumnName: str,
+        valueColumnName: str,
+    ) -> Self:
+        """A row for each value of some columns, with the name of its column; `ids` stay."""
+        call = shown_call("unpivot", [ids, values, variableColumnName, valueColumnName])
+        relation = self._relation
+        with self._building(call) as context:
+            kept = column_trees([ids], relation)
+            if values is None:
+                passed = {resolve(tree, relation.attributes).name for tree in kept}
+                given = [attribute_tree(a) for a in relation.visible if a.column not in passed]
+            else:
+                given = column_trees([values], relation)
+            if not given:
+                raise UserError(f"{call} has no values\n  to fix: name columns to unpivot")
+            sides = []
+            for tree in given:
+                (label,) = select(context, relation, [tree]).labels
+                name = named(exp.Literal.string(label), variableColumnName)
+                bare = tree.this if isinstance(tree, exp.Alias) else tree
+                items = [*(key.copy() for key in kept), name, named(bare, valueColumnName)]
+                sides.append(select(context, relation, items).only_visible())
+            whole = sides[0] if len(sides) == 1 else union_all(context, sides)
+            return self._with(whole)
+
+    def melt(
+        self,
+        ids: ColumnOrName | Sequence[ColumnOrName],
+        values: ColumnOrName | Sequence[ColumnOrName] | None,
+        variableColumnName: str,
+        valueColumnName: str,
+    ) -> Self:
+        """`unpivot` under its other name."""
+        return self.unpivot(ids, values, variableColumnName, valueColumnName)
+
+    def _compared(self, method: str, other: object, *, matching: bool, every: bool) -> Self:
+        left = self._relation.only_visible()
+        right = relation_of_other(other, method).only_visible()
         call = f"{method}()"
-        right = relation_of_other(other, method)
         if len(left.labels) != len(right.labels):
             raise UserError(
                 f"{call} of different columns\n  found: {', '.join(left.labels)}, and "
                 f"{', '.join(right.labels)}\n  to fix: select as many columns of each"
             )
         with self._building(call) as context:
-            return set_operation(context, left, right, words)
+            rows = row_differences(context, left, right, matching=matching, every=every)
+            return self._with(rows)
 
     def _of_labels(
         self, call: str, relation: Relation, labels: list[str], other: Relation

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
@@ -13,17 +15,35 @@ from millrace.datasets.column_arguments import ColumnOrName, column_tree, value_
 from millrace.datasets.dataset_base import building, dataset_with, relation_in
 from millrace.errors import UserError
 from millrace.plan.builders.build_aggregate import GroupedRows
-from millrace.plan.builders.build_select import select
+from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_select import attribute_tree, select
 from millrace.plan.builders.operators import named
 from millrace.plan.relation import Relation
+from millrace.plan.statements.grouping_sets import GroupingSetRows
+from millrace.sql import connect_expressions
+from millrace.sql.connect_literals import cast_tree
 from millrace.sql.name_checks import named_texts
+from millrace.sql.typed_sql import ExpressionRefused
 from millrace.sql.types import from_arrow
 
 if TYPE_CHECKING:
+    from pyspark.sql import GroupedData as SparkGroupedData
+
     from millrace.datasets.dataset import Dataset
 
+_PIVOT: Final = "__pivot"
+_PIVOT_VALUES_MAX: Final = 10_000
+"""As Spark's spark.sql.pivotMaxValues."""
 _FUNCTION_NAME: Final = re.compile(r"\w+")
 _NUMBERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double", "decimal"})
+
+
+@dataclass(frozen=True, slots=True)
+class Pivot:
+    """The column whose values become columns, and those values."""
+
+    column: exp.Expression
+    values: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -39,6 +59,8 @@ class GroupedData:
     _dataset: Dataset
     _keys: tuple[exp.Expression, ...]
     _shown: str
+    _sets: tuple[tuple[exp.Expression, ...], ...] | None = None
+    _pivot: Pivot | None = None
 
     def __repr__(self) -> str:
         return f"GroupedData[{self._shown}]"
@@ -118,13 +140,164 @@ class GroupedData:
             items = [_call_on(function, column_tree(name, relation)) for name in chosen]
         return self._aggregated(call, items)
 
+    def pivot(self, pivot_col: ColumnOrName, values: Sequence[Any] | None = None) -> GroupedData:
+        """Groups whose aggregates have a column for each value of a column.
+
+        Without `values`, a query looks for them now.
+        """
+        call = f"pivot({pivot_col!r})"
+        if self._pivot is not None or self._sets is not None:
+            raise UserError(f"{call} comes after groupBy, once\n  to fix: pivot one column")
+        with building(self._dataset, call):
+            tree = column_tree(pivot_col, relation_in(self._dataset))
+        if values is None:
+            rows = self._dataset.select(pivot_col).toDF("value").distinct().sort("value")
+            values = rows.limit(_PIVOT_VALUES_MAX + 1)._value()
+            if len(values) > _PIVOT_VALUES_MAX:
+                raise UserError(
+                    f"{call}: the column has too many values\n"
+                    f"  found: more than {_PIVOT_VALUES_MAX:,}\n  to fix: give the values to keep"
+                )
+        bare = tree.this if isinstance(tree, exp.Alias) else tree
+        return replace(self, _pivot=Pivot(bare, tuple(values)))
+
+    def applyInPandas(self, func: Callable[..., Any], schema: Any) -> Dataset:  # noqa: ANN401 - Spark's
+        """The rows that a function makes of each group, a DataFrame of pandas; on Spark."""
+        return self._by_spark("applyInPandas", func, schema)
+
+    def applyInArrow(self, func: Callable[..., Any], schema: Any) -> Dataset:  # noqa: ANN401 - Spark's
+        """The rows that a function makes of each group, an Arrow table; on Spark."""
+        return self._by_spark("applyInArrow", func, schema)
+
+    def cogroup(self, other: GroupedData) -> CogroupedData:
+        """Groups of two datasets with equal keys, for `applyInPandas` and `applyInArrow`."""
+        return CogroupedData(self, other)
+
+    def _by_spark(self, method: str, func: Callable[..., Any], schema: object) -> Dataset:
+        rows = getattr(self._on_spark(), method)(func, schema)
+        return self._dataset._with_plan(self._dataset._runner.scan_frame(rows))
+
+    def _on_spark(self) -> SparkGroupedData:
+        """The same groups of the saved rows, of Spark: the query runs now."""
+        if self._sets is not None or self._pivot is not None:
+            raise UserError("a function is for groups of groupBy alone\n  to fix: use agg")
+        keys = [tree.alias if isinstance(tree, exp.Alias) else None for tree in self._keys]
+        names = [name or f"__key_{number}" for number, name in enumerate(keys)]
+        bare = [tree.name for tree in self._keys if isinstance(tree, exp.Column)]
+        if len(bare) != len(self._keys):
+            raise UserError(
+                f"a function is for groups by columns\n  found: {self._shown}\n"
+                f"  to fix: calculate the key with withColumn before, as {names[0]}"
+            )
+        labels = {a.column: a.label for a in relation_in(self._dataset).attributes}
+        return self._dataset.to_spark().groupBy(*(labels.get(name, name) for name in bare))
+
     def _aggregated(self, call: str, items: Sequence[exp.Expression]) -> Dataset:
         with building(self._dataset, call) as context:
-            grouped = GroupedRows(context, relation_in(self._dataset), self._keys)
-            rewritten = [grouped.rewrite_item(item) for item in items]
-            keys = [grouped.rewrite_item(key) for key in self._keys]
-            rows = grouped.relation()
-            return dataset_with(self._dataset, select(context, rows, [*keys, *rewritten]))
+            relation = relation_in(self._dataset)
+            if self._pivot is not None:
+                rows = pivoted(context, relation, self._keys, self._pivot, items)
+                return dataset_with(self._dataset, rows)
+            return dataset_with(
+                self._dataset, aggregated(context, relation, self._keys, items, self._sets)
+            )
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class CogroupedData:
+    """Groups of two datasets with equal keys."""
+
+    _first: GroupedData
+    _second: GroupedData
+
+    def applyInPandas(self, func: Callable[..., Any], schema: Any) -> Dataset:  # noqa: ANN401 - Spark's
+        """The rows that a function makes of each pair of groups; on Spark."""
+        return self._by_spark("applyInPandas", func, schema)
+
+    def applyInArrow(self, func: Callable[..., Any], schema: Any) -> Dataset:  # noqa: ANN401 - Spark's
+        """The rows that a function makes of each pair of groups; on Spark."""
+        return self._by_spark("applyInArrow", func, schema)
+
+    def _by_spark(self, method: str, func: Callable[..., Any], schema: object) -> Dataset:
+        both = self._first._on_spark().cogroup(self._second._on_spark())
+        dataset = self._first._dataset
+        return dataset._with_plan(dataset._runner.scan_frame(getattr(both, method)(func, schema)))
+
+
+def aggregated(
+    context: BuildContext,
+    relation: Relation,
+    keys: Sequence[exp.Expression],
+    items: Sequence[exp.Expression],
+    sets: Sequence[Sequence[exp.Expression]] | None = None,
+) -> Relation:
+    """The keys and the aggregates of groups; with `sets`, of groups by each set of keys."""
+    grouped: GroupedRows | GroupingSetRows
+    if sets is None:
+        grouped = GroupedRows(context, relation, keys)
+    else:
+        grouped = GroupingSetRows(context, relation, sets)
+    rewritten = [grouped.rewrite_item(item) for item in items]
+    listed = [grouped.rewrite_item(key) for key in keys]
+    return select(context, grouped.relation(), [*listed, *rewritten])
+
+
+def pivoted(
+    context: BuildContext,
+    relation: Relation,
+    keys: Sequence[exp.Expression],
+    pivot: Pivot,
+    items: Sequence[exp.Expression],
+) -> Relation:
+    """Groups by keys, with the aggregates of each value of a column in columns of their own.
+
+    As Spark does it: first groups by the keys and the column, then the value of each group.
+    """
+    long = aggregated(context, relation, [*keys, named(pivot.column, _PIVOT)], items)
+    key_trees = [attribute_tree(a) for a in long.visible[: len(keys)]]
+    values = long.visible[len(keys) + 1 :]
+    column = attribute_tree(long.visible[len(keys)])
+    wide = []
+    for value in pivot.values:
+        literal = value_literal(value)
+        for attribute in values:
+            label = value_label(value)
+            if len(values) > 1:
+                label = f"{label}_{attribute.label}"
+            same = exp.NullSafeEQ(this=column.copy(), expression=literal.copy())
+            first = exp.Anonymous(this="first", expressions=[attribute_tree(attribute)])
+            chosen = exp.Filter(this=first, expression=exp.Where(this=same))
+            wide.append(named(chosen, label))
+    return aggregated(context, long, key_trees, wide)
+
+
+def value_literal(value: Any) -> exp.Expression:  # noqa: ANN401 - a user's value
+    """A value of Python, or a column of a literal, as a tree."""
+    if hasattr(value, "_expr"):
+        return connect_expressions.column_tree(value)
+    if value is None:
+        return exp.Null()
+    if isinstance(value, bool):
+        return exp.Boolean(this=value)
+    if isinstance(value, str):
+        return exp.Literal.string(value)
+    if isinstance(value, int | float | Decimal):
+        text = exp.Literal.number(str(abs(value)))
+        return exp.Neg(this=text) if value < 0 else text
+    if isinstance(value, datetime):
+        return cast_tree(exp.Literal.string(str(value)), "TIMESTAMP", safe=False)
+    if isinstance(value, date):
+        return cast_tree(exp.Literal.string(str(value)), "DATE", safe=False)
+    raise ExpressionRefused(
+        "this is no value of a column", found=repr(value), fix="give numbers, texts or dates"
+    )
+
+
+def value_label(value: object) -> str:
+    """The name of a column for a value, as Spark's cast to text has it."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_function(value: object, name: str, relation: Relation) -> bool:

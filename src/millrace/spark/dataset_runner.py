@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from millrace.execute.shuffle_workspace import ShuffleWorkspace
     from millrace.spark.udfs.udf_registry import UdfRegistry
+    from millrace.sql_views import SqlViews
 
 
 class DatasetRunner:
@@ -89,6 +90,12 @@ class DatasetRunner:
     def of_message(self, message: object) -> UserFunction:
         """The function of a column of Spark Connect."""
         return self.registry.of_message(message)
+
+    def of_rows(self, function: object, schema: object, method: str) -> UserFunction:
+        """The function of a method that makes rows of rows."""
+        from millrace.spark.udfs.pyspark_functions import rows_function  # noqa: PLC0415 - as below
+
+        return rows_function(function, schema, method)
 
     def name_view(self, name: str, relation: Relation, *, replace: bool) -> None:
         """Give rows a name for SQL; without `replace`, one that is free."""
@@ -175,6 +182,15 @@ class DatasetRunner:
         from millrace.spark.frames.rows_as_frames import spark_rows  # noqa: PLC0415 - as above
 
         return spark_rows(rows)
+
+    def eager_rows(self) -> int:
+        """How many rows a notebook shows by itself, as Spark's eagerEval says; 0 for none."""
+        session = self._started_spark()
+        if session is None:
+            return 0
+        enabled = session.conf.get("spark.sql.repl.eagerEval.enabled", "false")
+        most = session.conf.get("spark.sql.repl.eagerEval.maxNumRows", "20")
+        return int(most or 20) if str(enabled).lower() == "true" else 0
 
     def scan_frame(self, frame: DataFrame) -> Node:
         """A Spark DataFrame as a plan."""

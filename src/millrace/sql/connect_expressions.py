@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from millrace.sql.connect_literals import cast_tree, literal_tree, type_text
+from millrace.sql.functions.nested.field_updates import update_tree
 from millrace.sql.parser import read
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
@@ -241,6 +242,14 @@ def _extract(message: Any) -> exp.Expression:  # noqa: ANN401 - as above
     return exp.Bracket(this=child, expressions=[expression_tree(message.extraction)])
 
 
+def _updated(message: Any) -> exp.Expression:  # noqa: ANN401 - as above
+    value = None
+    if message.HasField("value_expression"):
+        value = expression_tree(message.value_expression)
+    struct = expression_tree(message.struct_expression)
+    return update_tree(struct, name_parts(message.field_name), value)
+
+
 def _user_function(message: Any) -> exp.Expression:  # noqa: ANN401 - as above
     arguments = [expression_tree(argument) for argument in message.arguments]
     tree = exp.Anonymous(this=message.function_name, expressions=arguments)
@@ -269,6 +278,7 @@ _KINDS: Final[dict[str, Callable[[Any], exp.Expression]]] = {
     "lambda_function": _lambda,
     "window": _window,
     "unresolved_extract_value": _extract,
+    "update_fields": _updated,
     "unresolved_named_lambda_variable": lambda message: exp.column(
         exp.to_identifier(".".join(message.name_parts), quoted=True)
     ),

@@ -15,6 +15,7 @@ from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call, call_tree
 from millrace.sql.functions.nested import access_nodes, nested_functions, struct_functions
+from millrace.sql.functions.nested.field_updates import expand_updates, is_update
 from millrace.sql.functions.texts import text_modules, text_nodes
 from millrace.sql.functions.times import making_functions
 from millrace.sql.functions.unknown_functions import unknown_function
@@ -275,6 +276,8 @@ def _called(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     assert isinstance(node, exp.Anonymous)
     if node.name.startswith(LITERAL):
         return _suffixed(node)
+    if is_update(node):
+        return typer.typed(expand_updates(node, typer.typed))
     name = node.name.lower()
     if name in AGGREGATES:
         return _aggregated(typer, name, node)

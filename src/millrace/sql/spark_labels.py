@@ -12,6 +12,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from millrace.sql.functions.nested.field_updates import is_update
 from millrace.sql.parser import LITERAL, canonical
 from millrace.sql.spark_dialect import BitwiseUnsignedShift
 
@@ -71,7 +72,27 @@ def _cast(tree: exp.Expression) -> str:
     return f"{word}({_label(tree.this)} AS {tree.args['to'].sql(dialect='spark').upper()})"
 
 
+def _update(tree: exp.Expression) -> str:
+    """`withField` and `dropFields`; several in a row are one call."""
+    struct, names, *values = tree.expressions
+    owner = _label(struct)
+    change = _change(owner, [name.name for name in names.expressions], values)
+    if is_update(struct):
+        return f"{owner.removesuffix(')')}, {change})"
+    return f"update_fields({owner}, {change})"
+
+
+def _change(owner: str, path: list[str], values: list[exp.Expression]) -> str:
+    name, *rest = path
+    if rest:
+        inner = f"{owner}.{name}"
+        return f"WithField(update_fields({inner}, {_change(inner, rest, values)}))"
+    return f"WithField({_label(values[0])})" if values else "dropfield()"
+
+
 def _call(tree: exp.Expression) -> str:
+    if is_update(tree):
+        return _update(tree)
     if tree.name.startswith(LITERAL):
         return str(tree.expressions[0].name)
     return f"{tree.name}({', '.join(map(_label, tree.expressions))})"

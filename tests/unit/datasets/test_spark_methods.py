@@ -17,6 +17,7 @@ from tests.unit.engine.memory_kit import of, rows
 import millrace as mr
 from millrace import Window
 from millrace import functions as F  # noqa: N812 - as Spark's users write it
+from millrace.datasets.html_tables import html_rows
 from millrace.datasets.spark_methods import BY_SPARK, NOT_OFFERED
 from millrace.sql.connect_expressions import column_tree
 
@@ -36,6 +37,7 @@ def test_the_page_lists_every_method_and_where_it_runs() -> None:
     tables = script()
     page = tables.PAGE.read_text(encoding="utf-8")
     assert tables.written(page) == page, "run scripts/pyspark_methods.py"
+    assert "not yet" not in page
 
 
 def test_what_is_said_to_run_on_spark_or_not_at_all_is_a_method_of_spark() -> None:
@@ -91,6 +93,41 @@ def test_rows_are_sparks() -> None:
     twice = of(a=[1]).select("a", "a + 1 AS a").collect()
     assert tuple(twice[0]) == (1, 2)
     assert of(a=[1, 2, 3]).tail(2)[0].a == 2
+
+
+def test_a_notebook_shows_columns_and_runs_nothing() -> None:
+    shown = of(a=[1], **{"<b>": ["x"]})._repr_html_()
+    assert "<td>a</td><td>bigint</td>" in shown
+    assert "&lt;b&gt;" in shown
+    assert "Nothing has run" in shown
+    assert repr(of(a=[1])) == "Dataset[a: int64]"
+
+
+def test_a_notebook_shows_the_first_rows_where_spark_would() -> None:
+    shown = html_rows(["a"], pa.table({"a": [None, "x" * 300, "y"]}), 2)
+    assert "<td>NULL</td>" in shown
+    assert "xxx...</td>" in shown
+    assert "only showing top 2 rows" in shown
+
+
+def test_groups_by_sets_of_keys() -> None:
+    rows_of_keys = of(a=["x", "x", "y"], b=[1, 2, 1], v=[10, 20, 30])
+    rolled = rows_of_keys.rollup("a", "b").agg(F.sum("v").alias("s"), F.grouping_id().alias("g"))
+    assert rolled.columns == ["a", "b", "s", "g"]
+    assert sorted(rolled.toArrow()["s"].to_pylist()) == [10, 20, 30, 30, 30, 60]
+    assert rows_of_keys.cube("a", "b").count().toArrow().num_rows == 8
+
+
+def test_values_become_columns_and_columns_values() -> None:
+    sales = of(k=[1, 1, 2], c=["x", "y", "x"], v=[10, 20, 30])
+    wide = sales.groupBy("k").pivot("c", ["x", "y"]).sum("v").orderBy("k")
+    assert wide.toArrow().to_pydict() == {"k": [1, 2], "x": [10, 30], "y": [20, None]}
+    both = sales.groupBy("k").pivot("c").agg(F.sum("v").alias("s"), F.count("*"))
+    assert both.columns == ["k", "x_s", "x_count(1)", "y_s", "y_count(1)"]
+    long = wide.unpivot("k", ["x", "y"], "c", "v").where("v IS NOT NULL")
+    assert sorted(long.toArrow().to_pylist(), key=str) == sorted(
+        sales.toArrow().to_pylist(), key=str
+    )
 
 
 METHODS: dict[str, tuple[Any, ...]] = {

@@ -41,7 +41,7 @@ def test_a_join_on_a_condition_keeps_both_columns_of_one_name() -> None:
     with pytest.raises(ExpressionRefused, match="ambiguous"):
         select(CONTEXT, joined, [read("k")])
     picked = select(CONTEXT, joined, [read("o.k"), read("c.k AS other"), read("NAME")])
-    assert picked.labels == ["k", "other", "name"]
+    assert picked.labels == ["k", "other", "NAME"]
     assert picked.schema.field("other").type == pa.int32()
 
 

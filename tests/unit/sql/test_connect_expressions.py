@@ -8,9 +8,16 @@ from decimal import Decimal
 import pyspark.sql.connect.functions as F  # noqa: N812 - as all of PySpark's users do
 import pytest
 from pyspark.sql import types as T  # noqa: N812 - as above
+from pyspark.sql.connect.proto import Expression
 from pyspark.sql.connect.window import Window
 
-from millrace.sql.connect_expressions import ORIGIN, column_tree, name_parts, name_tree
+from millrace.sql.connect_expressions import (
+    ORIGIN,
+    column_tree,
+    expression_tree,
+    name_parts,
+    name_tree,
+)
 from millrace.sql.parser import canonical, read
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
@@ -75,8 +82,9 @@ def test_a_column_of_a_frame_carries_its_origin() -> None:
 
 
 def test_a_kind_that_sql_does_not_have_is_left_to_spark() -> None:
-    with pytest.raises(NotNative, match="update_fields"):
-        column_tree(F.col("s").withField("f", F.lit(1)))
+    message = Expression(unresolved_regex=Expression.UnresolvedRegex(col_name="a"))
+    with pytest.raises(NotNative, match="unresolved_regex"):
+        expression_tree(message)
 
 
 def test_what_is_no_column_is_refused() -> None:

@@ -93,7 +93,10 @@ class GroupedRows:
         """The attribute of a key; `used` are the names of columns, to which its own is added."""
         if isinstance(resolved, exp.Column):
             by_column = {a.column: a for a in self._relation.attributes}
-            return replace(by_column[resolved.name], hidden=False)
+            attribute: Attribute = key.meta.get("attribute") or by_column[resolved.name]
+            written = isinstance(key, exp.Column) and not is_resolved(key)
+            label = key.name if written else attribute.label
+            return replace(by_column[resolved.name], label=label, hidden=False)
         label = key.alias if isinstance(key, exp.Alias) else spark_label(key)
         (column,) = free_columns([label], used)
         used.append(column)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from millrace.errors import MillraceError
 from millrace.keys import HashPartitioner
 from millrace.plan.builders.build_context import BuildContext
-from millrace.plan.builders.build_union import with_names_of
 from millrace.plan.builders.operators import native_or_spark, spark_name
 from millrace.plan.builders.sort_orders import first_rows
 from millrace.plan.nodes.aggregate import Aggregate
@@ -15,10 +14,8 @@ from millrace.plan.nodes.drop_duplicates import DropDuplicates
 from millrace.plan.nodes.exchange import Repartition
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.placement import ByHash, Evenly, InPlace
-from millrace.plan.nodes.union import Union
 from millrace.plan.relation import Attribute, Relation
 from millrace.sql.typed_sql import NotNative
-from millrace.sql.types import from_arrow
 
 
 def distinct(context: BuildContext, relation: Relation) -> Relation:
@@ -79,22 +76,6 @@ def saved(relation: Relation) -> Relation:
     """The rows, saved here: queries over them start from the saved files."""
     relation = relation.trimmed()
     return relation.over(Repartition(relation.node, InPlace()))
-
-
-def set_operation(context: BuildContext, left: Relation, right: Relation, words: str) -> Relation:
-    """Rows of both sides by position: `words` are SQL's, as UNION ALL; the left side's labels."""
-    left, other = left.trimmed(), right.trimmed().node
-    node = left.node
-
-    def native() -> Node:
-        if words != "UNION ALL":
-            raise NotNative(f"{words} of rows", fix="")
-        if [from_arrow(f.type) for f in node.schema] != [from_arrow(f.type) for f in other.schema]:
-            raise NotNative("a union of columns of different types", fix="")
-        return Union((node, with_names_of(node, other)), tuple(node.schema.names))
-
-    text = f"SELECT * FROM input_0 {words} SELECT * FROM input_1"
-    return left.over(native_or_spark(context, native, [node, other], lambda: text))
 
 
 def check_hashable(node: Node, keys: Sequence[str]) -> None:

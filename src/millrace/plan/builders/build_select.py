@@ -12,7 +12,7 @@ from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_udf_calls import keep_calls, with_udf_columns
 from millrace.plan.builders.build_windows import with_window_columns
 from millrace.plan.builders.generators.generator_items import attribute_tree, with_generators
-from millrace.plan.builders.name_resolution import attribute_of, plan_column, resolve
+from millrace.plan.builders.name_resolution import attribute_of, is_resolved, plan_column, resolve
 from millrace.plan.builders.operators import named, project, typed
 from millrace.plan.nodes.aggregate import Aggregate
 from millrace.plan.nodes.node import Node
@@ -88,6 +88,8 @@ def _item(relation: Relation, tree: exp.Expression) -> SelectItem:
     if passed is None and isinstance(resolved, exp.Column):
         name = resolved.name
         passed = next(a for a in relation.attributes if a.column == name)
+        if isinstance(body, exp.Column) and not is_resolved(body):
+            passed = replace(passed, label=body.name)  # In the case that the user wrote, as Spark.
     if isinstance(tree, exp.Alias):
         passed = passed and Attribute(tree.alias, passed.column)
         return SelectItem(tree.alias, resolved, passed)

@@ -18,6 +18,7 @@ from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
 from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.expressions import Expression, expression_of, scope_of
+from millrace.sql.functions.nested.field_updates import expand_updates
 from millrace.sql.parser import canonical, operands
 from millrace.sql.typed_sql import ExpressionRefused, NotNative, TypedSql
 from millrace.sql.types import BOOLEAN, VOID
@@ -32,6 +33,11 @@ def typed(tree: exp.Expression, schema: pa.Schema, labels: Labels | None = None)
     return ExpressionTyper(scope_of(schema, labels)).typed(tree)
 
 
+def with_sql_form(tree: exp.Expression, schema: pa.Schema) -> exp.Expression:
+    """The tree as SQL can say it: changed fields of structs become structs of all fields."""
+    return expand_updates(tree, lambda struct: typed(struct, schema))
+
+
 def expression(tree: exp.Expression, schema: pa.Schema) -> Expression:
     """A resolved tree as an expression."""
     return expression_of(tree, typed(tree, schema))
@@ -42,6 +48,7 @@ def project(
 ) -> Node:
     """Columns calculated from those of a plan."""
     schema = node.schema
+    columns = [(name, with_sql_form(tree, schema)) for name, tree in columns]
     return native_or_spark(
         context,
         lambda: Project(node, tuple((name, expression(tree, schema)) for name, tree in columns)),
@@ -52,6 +59,7 @@ def project(
 
 def keep(context: BuildContext, node: Node, condition: exp.Expression) -> Node:
     """The rows for which a condition is true."""
+    condition = with_sql_form(condition, node.schema)
 
     def native() -> Node:
         plan = node

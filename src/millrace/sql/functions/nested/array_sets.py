@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from sqlglot import exp
 
@@ -15,12 +16,52 @@ from millrace.sql.functions.nested.struct_functions import known_name
 from millrace.sql.typed_sql import NotNative, TypedSql, as_type, call_label, combined
 from millrace.sql.types import BOOLEAN, VOID, SqlType, TypePart, array_of, common, struct_of
 
+SHORT_ARRAY: Final = 64
+"""Up to this many elements, looking at all of them for each is faster than sorting."""
+_IN_OTHER: Final = "IS NOT NULL"
 
-def _once(array: str, extra: str = "") -> str:
-    """The first of equal elements each; nulls are equal to each other."""
-    name = nested_sql.fresh_name(array, extra)
-    test = f"list_position({array}, {name}) = {name}_at{extra.format(item=name)}"
-    return f"list_filter({array}, lambda {name}, {name}_at: {test})"
+
+def _once(array: str, other: str = "", test: str = "") -> str:
+    """The first of equal elements each; nulls are equal to each other.
+
+    `test` says what holds for their position in the other array. Long arrays are sorted, as looking
+    for each element in all others takes a time that grows with the square of the length.
+    """
+    name = nested_sql.fresh_name(array, other)
+    beside = f" AND list_position({other}, {name}) {test}" if other else ""
+    looked = (
+        f"list_filter({array}, lambda {name}, {name}_at: "
+        f"list_position({array}, {name}) = {name}_at{beside})"
+    )
+    count = f"len({array}) + len({other})" if other else f"len({array})"
+    many = _once_sorted(array, other, kept_if_common=test == _IN_OTHER)
+    return f"CASE WHEN {count} <= {SHORT_ARRAY} THEN {looked} ELSE {many} END"
+
+
+def _once_sorted(array: str, other: str, *, kept_if_common: bool) -> str:
+    """The same, from elements of both arrays in order, those of the other one first."""
+    item = nested_sql.fresh_name(array, other)
+    both = (
+        f"list_transform({array}, lambda {item}, {item}_at: "
+        f"{{'v': {item}, 'ours': true, 'at': {item}_at}})"
+    )
+    if other:
+        theirs = (
+            f"list_transform({other}, lambda {item}: "
+            f"{{'v': {item}, 'ours': false, 'at': CAST(0 AS BIGINT)}})"
+        )
+        both = f"list_concat({theirs}, {both})"
+
+    def positions(ordered: str) -> str:
+        before = f"list_extract({ordered}, {item}_at - 1)"
+        same = f"{before}.v IS NOT DISTINCT FROM {item}.v"
+        test = f"({item}_at = 1 OR NOT ({same}))"
+        if kept_if_common:
+            test = f"{item}_at > 1 AND {same} AND NOT {before}.ours"
+        kept = f"list_filter({ordered}, lambda {item}, {item}_at: {item}.ours AND {test})"
+        return f"list_sort(list_transform({kept}, lambda {item}: {item}.at))"
+
+    return f"list_select({array}, {nested_sql.named([f'list_sort({both})'], positions)})"
 
 
 def _comparable(name: str, parts: list[TypedSql]) -> list[TypedSql]:
@@ -77,11 +118,10 @@ def _array_union(name: str, args: list[TypedSql]) -> TypedSql:
 @function("array_intersect(a, b); array_except(a, b)", group=ARRAYS, least=2)
 def _array_intersect(name: str, args: list[TypedSql]) -> TypedSql:
     x, y = _as_sets(name, args)
-    test = "IS NOT NULL" if name == "array_intersect" else "IS NULL"
+    test = _IN_OTHER if name == "array_intersect" else "IS NULL"
 
     def written(a: str, b: str) -> str:
-        extra = f" AND list_position({b.replace('{', '{{').replace('}', '}}')}, {{item}}) {test}"
-        return null_if_any(_once(a, extra), a, b)
+        return null_if_any(_once(a, b, test), a, b)
 
     nulls = x.type.has_nulls and (y.type.has_nulls or name == "array_except")
     kind = array_of(x.type.element, nulls=nulls)
