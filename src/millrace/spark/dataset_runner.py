@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from millrace.execute.shuffle_workspace import ShuffleWorkspace
     from millrace.spark.udfs.udf_registry import UdfRegistry
-    from millrace.sql_views import SqlViews
 
 
 class DatasetRunner:
