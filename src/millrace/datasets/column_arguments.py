@@ -16,6 +16,7 @@ from sqlglot import exp
 from millrace.plan.builders.build_select import attribute_tree
 from millrace.plan.relation import Relation
 from millrace.sql import connect_expressions
+from millrace.sql.classic_columns import classic_tree
 from millrace.sql.parser import read
 from millrace.sql.syntax_errors import pointed, refuse_name
 from millrace.sql.typed_sql import ExpressionRefused
@@ -39,11 +40,7 @@ def column_tree(given: object, relation: Relation) -> exp.Expression:
     if hasattr(given, "_expr"):
         return connect_expressions.column_tree(given)
     if hasattr(given, "_jc"):
-        raise ExpressionRefused(
-            "a column of a classic Spark session cannot be read here",
-            found=str(given),
-            fix="make it with `from millrace import functions as F`, or write Spark SQL as text",
-        )
+        return classic_tree(given)
     return read(given)  # type: ignore[arg-type] # Not text: it is refused.
 
 
