@@ -22,7 +22,10 @@ else:
         """A function of Spark's, loaded at its first use."""
         if name.startswith("__"):
             raise AttributeError(f"module 'millrace.functions' has no attribute {name!r}")
-        return getattr(import_module("pyspark.sql.connect.functions"), name)
+        of_connect = import_module("pyspark.sql.connect.functions")
+        if hasattr(of_connect, name):
+            return getattr(of_connect, name)
+        return getattr(import_module("pyspark.sql.functions"), name)  # Classes of both.
 
     def __dir__() -> list[str]:
         return dir(import_module("pyspark.sql.connect.functions"))

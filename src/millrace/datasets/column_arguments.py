@@ -32,14 +32,24 @@ _ORDER: Final = re.compile(
 )
 
 
+def is_column(given: object) -> bool:
+    """Whether this is a Column of PySpark, of either kind of session."""
+    return _has(given, "_expr") or _has(given, "_jc")
+
+
+def _has(given: object, name: str) -> bool:
+    """Whether an object has this attribute itself: a Column makes a field of every other name."""
+    return name in getattr(given, "__dict__", ())
+
+
 def column_tree(given: object, relation: Relation) -> exp.Expression:
     """The tree of a column: of its name, of Spark SQL, or of a Column object."""
     if isinstance(given, str):
         named = _named(given, relation)
         return named if named is not None else read(given)
-    if hasattr(given, "_expr"):
+    if _has(given, "_expr"):
         return connect_expressions.column_tree(given)
-    if hasattr(given, "_jc"):
+    if _has(given, "_jc"):
         return classic_tree(given)
     return read(given)  # type: ignore[arg-type] # Not text: it is refused.
 
@@ -77,7 +87,7 @@ def order_tree(given: object, relation: Relation, ascending: bool | None = None)
 
 
 def _order(given: object, relation: Relation) -> exp.Expression:
-    if hasattr(given, "_expr") or hasattr(given, "_jc"):
+    if is_column(given):
         return column_tree(given, relation)
     if isinstance(given, int) and 0 < abs(given) <= len(relation.visible):
         tree = attribute_tree(relation.visible[abs(given) - 1])
