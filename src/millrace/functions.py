@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql.functions import *  # noqa: F403 - the same names
 else:
+    _MAKERS = frozenset({"udf", "pandas_udf", "arrow_udf"})
 
     def __getattr__(name: str) -> object:
         """A function of Spark's, loaded at its first use."""
         if name.startswith("__"):
             raise AttributeError(f"module 'millrace.functions' has no attribute {name!r}")
+        if name in _MAKERS:
+            return getattr(import_module("millrace.spark.udfs.function_makers"), name)
         of_connect = import_module("pyspark.sql.connect.functions")
         if hasattr(of_connect, name):
             return getattr(of_connect, name)

@@ -18,6 +18,7 @@ from tests.spark.nested_kit import CASES, NESTED, WHERE
 from tests.spark.random_nested import random_expressions
 
 import millrace as mr
+from millrace.engine.function_install import install_functions
 from millrace.errors import UserError
 from millrace.sql.expressions import parse, parse_named
 from millrace.sql.types import from_arrow, to_arrow
@@ -53,6 +54,7 @@ def frame(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="module")
 def duck() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
+    install_functions(connection)
     connection.execute("SET TimeZone = 'UTC'")
     connection.register("t", NESTED)
     return connection

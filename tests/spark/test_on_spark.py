@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udtf
 
 import millrace as mr
 from millrace.datasets.dataset import Dataset
 from millrace.datasets.dataset_base import plan_of
 from millrace.errors import UserError
 from millrace.plan.builders.build_on_spark import on_spark
-from millrace.plan.nodes.on_spark import SparkCall
+from millrace.plan.nodes.on_spark import SparkCall, SparkCode, SparkQuery
 from millrace.plan.relation import relation_of
 
 pytestmark = pytest.mark.spark
@@ -39,7 +41,7 @@ def texts(tmp_path: Path) -> Path:
     return folder
 
 
-def by_spark(query: str | SparkCall, *inputs: Dataset) -> Dataset:
+def by_spark(query: SparkQuery, *inputs: Dataset) -> Dataset:
     """The rows of Spark's query over datasets as input_0, input_1, ..."""
     runner = inputs[0]._runner
     named = [(f"input_{number}", plan_of(given)) for number, given in enumerate(inputs)]
@@ -219,3 +221,39 @@ def test_a_table_of_sparks_catalog_is_recognised_by_its_files(
     finally:
         spark.sql("DROP TABLE millrace_kept")
         spark.catalog.dropTempView("millrace_seen")
+
+
+def test_code_over_dataframes_runs_on_spark(ws: mr.Workspace) -> None:
+    left = ws.from_arrow(pa.table({"k": [1, 1, 2], "v": [1, 2, 3]}))
+    right = ws.from_arrow(pa.table({"k": [2, 3], "w": ["a", "b"]}))
+
+    def cogrouped(one: DataFrame, other: DataFrame) -> DataFrame:
+        def sizes(key: tuple[Any, ...], mine: pa.Table, theirs: pa.Table) -> pa.Table:
+            counts = [[key[0].as_py()], [mine.num_rows], [theirs.num_rows]]
+            return pa.table(dict(zip(("k", "n", "m"), counts, strict=True)))
+
+        both = one.groupBy("k").cogroup(other.groupBy("k"))
+        return both.applyInArrow(sizes, "k long, n long, m long")
+
+    def counts(identity: str | None) -> Dataset:
+        code = SparkCode(text="cogroup(k)", build=cogrouped, identity=identity)
+        return by_spark(code, left, right).orderBy("k")
+
+    assert [tuple(row) for row in counts("sizes 1").collect()] == [(1, 2, 0), (2, 1, 1), (3, 0, 1)]
+    assert ran(counts("sizes 1"))["on Spark 0"][0] == 0
+    assert ran(counts("sizes 2"))["on Spark 0"][0] > 0
+    assert "no identity" in str(counts(None).run())
+
+
+def test_table_functions_of_users_run_on_spark(spark: SparkSession, ws: mr.Workspace) -> None:
+    @udtf(returnType="n: int, square: int")  # type: ignore[arg-type]
+    class Squares:
+        def eval(self, count: int) -> Iterator[tuple[int, int]]:
+            for n in range(count):
+                yield n, n * n
+
+    spark.udtf.register("millrace_squares", Squares)  # type: ignore[arg-type]
+    squares = ws.sql("SELECT n, square FROM millrace_squares(3) ORDER BY n DESC")
+
+    assert [tuple(row) for row in squares.collect()] == [(2, 4), (1, 1), (0, 0)]
+    assert "on Spark" in str(squares.explain())

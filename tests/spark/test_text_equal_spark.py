@@ -15,7 +15,7 @@ from millrace.errors import UserError
 from millrace.sql.expressions import parse_named
 
 pytestmark = pytest.mark.spark
-SECTIONS = ("text", "patterns", "bytes", "bits")
+SECTIONS = ("text", "patterns", "bytes", "bits", "values", "numbers")
 WHERE = {
     "small": "n between -50 and 50 and y between -50 and 50",
     "base64": "s rlike '^[A-Za-z0-9+/= ,-]*$' and length(s) % 4 <> 1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody does
 from pyspark.sql.types import Row
@@ -19,6 +21,7 @@ from sqlglot import exp
 from tests.spark.dataset_kit import CONFIGS
 
 import millrace as mr
+from millrace import functions as mr_functions
 from millrace.datasets.dataset import Dataset
 from millrace.datasets.dataset_base import plan_of
 from millrace.errors import FunctionFailed
@@ -38,6 +41,7 @@ from millrace.spark.frames.rows_as_frames import of_table
 from millrace.spark.udfs.pyspark_functions import function_of_udf, rows_function
 
 pytestmark = pytest.mark.spark
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 PANDAS_UDF = F.pandas_udf  # type: ignore[attr-defined]
 ARROW_UDF = F.arrow_udf  # type: ignore[attr-defined]
 UTC = dt.UTC
@@ -308,3 +312,15 @@ def test_sql_calls_registered_functions_everywhere(ws: mr.Workspace) -> None:
         (None, None),
     }
     assert "on Spark" not in str(query.explain()) + str(grouped.explain())
+
+
+def test_columns_of_functions_are_selected_filtered_and_aggregated(ws: mr.Workspace) -> None:
+    plus_one = mr_functions.udf(lambda x: None if x is None else x + 1, "long")
+    mean = mr_functions.pandas_udf(_mean, "double")  # type: ignore[attr-defined]
+    rows_of = ws.from_arrow(pa.table({"k": [1, 1, 2], "v": [1.0, 3.0, 7.0]}))
+
+    chosen = rows_of.select("k", plus_one("k").alias("n")).where(plus_one("n") > 3)
+    assert [tuple(row) for row in chosen.collect()] == [(2, 3)]
+    grouped = rows_of.groupBy("k").agg((mean("v") + 1).alias("m")).orderBy("k")
+    assert [tuple(row) for row in grouped.collect()] == [(1, 3.0), (2, 8.0)]
+    assert "on Spark" not in str(chosen.explain()) + str(grouped.explain())

@@ -27,6 +27,18 @@ TEXTS: Final = [
     *("xyz" * 700, "Robert", "Rupert", "Tymczak", "Pfister", "key=val;k2=v2"),
     *("user@mail.example.org", "\r", "\u0301"),
 ]
+NUMBERS: Final = [
+    *("12", " 7 ", "\x00-3\x1f", "+0", "007", None, "9\t\n", "\x7f5\x7f", "-128", "127"),
+]
+DECIMALS: Final = [
+    *("1.5", " -3e2 ", "\x00+.5", "5.", "٣.٤", None, "1e-9", "12345678.905"),
+    *("-0.005", "0e99999", "1E3", "९", "00000000000000000000000000000000000000000000001"),
+]
+DOUBLES: Final = [
+    *("1.5d", "1f", " 2.5D\n", "NaN", "-NaN", "nan", "Infinity", "-infinity", "+inf", "INF", None),
+    *("0x1p3", "-0X1.8p1d", "1e400", "-1e99999", "1e-99999", ".5", "5.", "\x00-0.0", "4.9e-324"),
+]
+WORDS: Final = ["true", "F", " yes ", "\x000\x7f", "N", None, "1", "t", "NO", "y", "FALSE"]
 OTHERS: Final = [
     *(
         "a",
@@ -82,6 +94,10 @@ TABLE: Final = pa.table(
         ),
         "da": pa.array(_cycled([0, -1, 18321, None]), pa.int32()).cast(pa.date32()),
         "ts": pa.array(_cycled([0, -1, 1_600_000_000_123_456, None]), pa.timestamp("us", "UTC")),
+        "nt": pa.array(_cycled(list(NUMBERS))),
+        "dt": pa.array(_cycled(list(DECIMALS))),
+        "ft": pa.array(_cycled(list(DOUBLES))),
+        "wt": pa.array(_cycled(list(WORDS))),
         "bi": pa.array(_cycled(list(BYTES)), pa.binary()),
     }
 )

@@ -68,7 +68,7 @@ class Engine:
     ) -> Iterator[pa.RecordBatch]:
         caught: list[MillraceError] = []
         try:
-            with borrowed(self._settings(as_written=bool(streams))) as connection:
+            with borrowed(self._settings(as_written=bool(streams)), sql) as connection:
                 connection.execute("SET TimeZone = ?", [self.time_zone])
                 for name, rows in files.items():
                     connection.execute(f"CREATE TEMP VIEW {name} AS {native_query(rows)}")
@@ -100,7 +100,7 @@ class PreparedQuery:
         self, settings: InstanceSettings, time_zone: str, sql: str, schema: pa.Schema
     ) -> None:
         self._borrowed = ExitStack()
-        self._connection = self._borrowed.enter_context(borrowed(settings))
+        self._connection = self._borrowed.enter_context(borrowed(settings, sql))
         self._connection.execute("SET TimeZone = ?", [time_zone])
         self._sql = sql
         self._schema = schema

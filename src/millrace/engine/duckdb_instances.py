@@ -15,13 +15,14 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import duckdb
 
 from millrace.config import MIB
 from millrace.engine.function_install import install_functions
+from millrace.sql.engine_functions import versions_in
 from millrace.storage import modes
 
 _IDLE_MAX: Final = 2
@@ -49,6 +50,15 @@ class _Instance:
     spill: str
     process: int
     database: duckdb.DuckDBPyConnection
+    functions: set[str] = field(default_factory=set)
+    """Names of our functions that it has."""
+
+    def give_functions(self, sql: str) -> None:
+        """Make the functions of ours that a query calls and that it does not have yet."""
+        missing = versions_in(sql).keys() - self.functions
+        if missing:
+            install_functions(self.database, missing)
+            self.functions.update(missing)
 
     def close(self) -> None:
         with contextlib.suppress(duckdb.Error):
@@ -61,10 +71,11 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def borrowed(settings: InstanceSettings) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to an instance that no other query uses meanwhile."""
+def borrowed(settings: InstanceSettings, sql: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to an instance that no other query uses meanwhile, and that can run `sql`."""
     instance = _take(settings) or _make(settings)
     try:
+        instance.give_functions(sql)
         connection = instance.database.cursor()
         try:
             yield connection
@@ -122,7 +133,6 @@ def _make(settings: InstanceSettings) -> _Instance:
             "asof_loop_join_threshold": 0,
         },
     )
-    install_functions(database)
     switched_off = [_LATE_COLUMNS, *([_GUESSED_ORDER] if settings.as_written else [])]
     database.execute(f"SET disabled_optimizers = '{','.join(switched_off)}'")
     _LOG.debug("new DuckDB instance of %d bytes, spills to %s", settings.memory_bytes_max, spill)

@@ -64,6 +64,14 @@ def hash_rows(rows: Rows, keys: str | Sequence[str]) -> npt.NDArray[np.int32]:
     return running
 
 
+def fold_hash(values: pa.Array, running: npt.NDArray[np.int32]) -> None:
+    """Fold a column into the hashes of the columns before it; a null leaves a hash as it is."""
+    at = 0
+    for array in chunks(pa.chunked_array([values])):
+        _fold(physical("a value", array), running[at : at + len(array)], first=False)
+        at += len(array)
+
+
 def kernels() -> ModuleType:
     """The compiled kernels if they are available, else those in numpy."""
     return compiled_kernels if compiled_kernels.available() else numpy_kernels

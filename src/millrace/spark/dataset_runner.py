@@ -91,6 +91,12 @@ class DatasetRunner:
         """The function of a column of Spark Connect."""
         return self.registry.of_message(message)
 
+    def of_rows(self, function: object, schema: object, method: str) -> UserFunction:
+        """The function of a method that makes rows of rows."""
+        from millrace.spark.udfs.pyspark_functions import rows_function  # noqa: PLC0415 - as below
+
+        return rows_function(function, schema, method)
+
     def name_view(self, name: str, relation: Relation, *, replace: bool) -> None:
         """Give rows a name for SQL; without `replace`, one that is free."""
         self._views.put(name, relation, replace=replace)

@@ -81,3 +81,21 @@ def test_few_are_kept_and_nothing_of_them_on_disk(tmp_path: Path) -> None:
             pass
         assert os.listdir(folder) == []
     assert len(duckdb_instances._idle) <= 2
+
+
+def test_an_instance_gets_the_functions_that_its_queries_call(wanted: InstanceSettings) -> None:
+    def known(connection: duckdb.DuckDBPyConnection) -> set[str]:
+        listed = connection.execute(
+            "SELECT DISTINCT function_name FROM duckdb_functions() "
+            "WHERE function_name LIKE 'spark!_%' ESCAPE '!'"
+        )
+        return {name for (name,) in listed.fetchall()}
+
+    with borrowed(wanted) as plain:
+        assert known(plain) == set()
+    query = "SELECT spark_in_upper('stra' || chr(223) || 'e')"
+    with borrowed(wanted, query) as connection:
+        assert known(connection) == {"spark_in_upper", "spark_upper"}
+        assert connection.execute(query).fetchall() == [("STRASSE",)]
+    with borrowed(wanted, "SELECT spark_reverse('ab')") as again:
+        assert known(again) == {"spark_in_upper", "spark_upper", "spark_reverse"}

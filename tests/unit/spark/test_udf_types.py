@@ -6,12 +6,18 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import Row
+from sqlglot import exp
 
+from millrace import functions as F  # noqa: N812 - as everybody does
 from millrace.errors import UserError
 from millrace.spark.udfs.ddl_types import type_of_ddl
 from millrace.spark.udfs.pickled_results import taken
+from millrace.spark.udfs.pyspark_functions import function_of_udf
+from millrace.sql.connect_expressions import column_tree
 
 
 @pytest.mark.parametrize(
@@ -69,3 +75,26 @@ def test_a_pickled_value_of_another_type_is_null(value: Any, kind: str, result: 
 def test_a_value_whose_text_would_be_javas_is_refused() -> None:
     with pytest.raises(TypeError, match="returned float; return str"):
         taken(1.5, type_of_ddl("string"))
+
+
+def test_functions_are_made_and_called_without_a_session() -> None:
+    @F.udf("long")
+    def plus_one(x):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - Spark reads hints
+        return x + 1
+
+    @F.pandas_udf("double")  # type: ignore[attr-defined, untyped-decorator]
+    def lengths(texts: pd.Series) -> pd.Series:
+        return texts.str.len()
+
+    def doubled(values: pa.Array) -> pa.Array:
+        return values
+
+    made = [plus_one, F.udf(lambda x: x), F.udf(lambda x: x, useArrow=False), lengths]
+    made.append(F.arrow_udf(doubled, "array<int>"))  # type: ignore[attr-defined]
+    functions = [function_of_udf(udf) for udf in made]
+    assert [f.shape for f in functions] == ["row", "row", "row", "batch", "batch"]
+    assert [f.eval_type for f in functions] == [101, 101, 100, 200, 250]
+    assert [str(f.result) for f in functions][:4] == ["int64", "string", "string", "double"]
+    for udf in made:
+        tree = column_tree(udf("a").alias("r"))
+        assert tree.find(exp.Anonymous).meta["udf"].python_udf.command  # type: ignore[union-attr]

@@ -35,6 +35,9 @@ class UserFunctions(Protocol):
     def of_message(self, message: object) -> UserFunction:
         """The function of a column of Spark Connect."""
 
+    def of_rows(self, function: object, schema: object, method: str) -> UserFunction:
+        """The function of a method: mapInArrow, mapInPandas, applyInArrow or applyInPandas."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildContext:

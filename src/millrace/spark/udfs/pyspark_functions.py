@@ -131,9 +131,7 @@ def user_function(
     )
 
 
-def rows_function(
-    function: Callable[..., Any], schema: StructType | str, method: str
-) -> UserFunction:
+def rows_function(function: object, schema: object, method: str) -> UserFunction:
     """The function of mapInArrow, mapInPandas, applyInArrow or applyInPandas of a dataset."""
     if not callable(function):
         raise UserError(

@@ -35,13 +35,19 @@ from millrace.sql.types import (
     SqlType,
     as_decimal,
 )
+from millrace.sql.vectorised import number_texts
 
+VECTORISED: Final = (number_texts,)
+"""Imported for the functions that they give the engine."""
 # Doubles below it print the same digits in DuckDB and in every Java.
 PLAIN_DOUBLE_MAX: Final = "9007199254740992"
-_BLANK: Final = r"[\x01-\x20]*"
+# Java drops blanks and control characters around a number; some casts drop DEL too.
+_BLANK: Final = r"[\x00-\x20]*"
+_BLANK_OR_DELETE: Final = r"[\x00-\x20\x7f]*"
 _WHOLE: Final = r"[+-]?[0-9]+"
-_NUMBER: Final = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
-_WORDS: Final = r"(?i)[+-]?(inf|infinity)|(?i)nan"
+_WORD: Final = r"([a-zA-Z]+|[01])"
+_PLAIN_NUMBER: Final = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_NUMBER: Final = _PLAIN_NUMBER + r"(?:[eE][+-]?[0-9]{1,4})?"
 _FULL_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _FLOAT_MAX: Final = "3.4028235677973366e38"
 
@@ -188,25 +194,19 @@ def _unread(term: TypedSql, to: SqlType) -> str:
     return f"error(concat('cannot cast ''', {term.sql}, {after}))"
 
 
-def _matching(term: TypedSql, pattern: str, value: str, to: SqlType) -> str:
-    x = term.sql
-    full = text_literal(f"{_BLANK}(?:{pattern}){_BLANK}")
-    return (
-        f"CASE WHEN {x} IS NULL THEN NULL WHEN regexp_full_match({x}, {full}) THEN {value} "
-        f"ELSE {_unread(term, to)} END"
-    )
-
-
 def _text_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     x = term.sql
-    digits = f"regexp_extract({x}, {text_literal(_WHOLE)})"
-    return _matching(term, _WHOLE, as_type(digits, to), to), True
+    good = f"regexp_full_match({x}, {_between(_BLANK_OR_DELETE, _WHOLE)})"
+    digits = as_type(f"regexp_extract({x}, {text_literal(_WHOLE)})", to)
+    return _first_of(term, to, f"WHEN {good} THEN {digits}"), True
 
 
 def _text_to_decimal(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     x = term.sql
-    digits = f"regexp_extract({x}, {text_literal(_NUMBER)})"
-    return _matching(term, _NUMBER, as_type(digits, to), to), True
+    good = f"regexp_full_match({x}, {_between(_BLANK, _PLAIN_NUMBER)})"
+    digits = as_type(f"regexp_extract({x}, {text_literal(_PLAIN_NUMBER)})", to)
+    rare = as_type(f"spark_decimal_text({x}, {to.scale})", to)
+    return _first_of(term, to, f"WHEN {good} THEN {digits}", rare), True
 
 
 def _text_to_floating(term: TypedSql, to: SqlType) -> tuple[str, bool]:
@@ -215,20 +215,30 @@ def _text_to_floating(term: TypedSql, to: SqlType) -> tuple[str, bool]:
             "string cannot be cast to float", found=term.label or "", fix="cast it to double first"
         )
     x = term.sql
+    good = f"regexp_full_match({x}, {_between(_BLANK, _NUMBER)})"
     number = as_type(f"regexp_extract({x}, {text_literal(_NUMBER)})", DOUBLE)
-    word = as_type(f"regexp_extract({x}, {text_literal(_WORDS)})", DOUBLE)
-    value = (
-        f"CASE WHEN regexp_matches({x}, {text_literal('(?i)[in]')}) THEN {word} ELSE {number} END"
-    )
-    return _matching(term, f"{_NUMBER}[dDfF]?|{_WORDS}", value, to), True
+    return _first_of(term, to, f"WHEN {good} THEN {number}", f"spark_double_of_text({x})"), True
 
 
 def _text_to_boolean(term: TypedSql, to: SqlType) -> tuple[str, bool]:
-    x = term.sql
-    trimmed = f"lower(regexp_extract({x}, {text_literal('[a-zA-Z01]+')}))"
-    value = f"{trimmed} IN ('t', 'true', 'y', 'yes', '1')"
-    words = "(?i)t|true|y|yes|1|f|false|n|no|0"
-    return _matching(term, words, value, to), True
+    pattern = _between(_BLANK_OR_DELETE, _WORD)
+    word = f"lower(regexp_extract({term.sql}, {pattern}, 1))"
+    whole = f"regexp_full_match({term.sql}, {pattern})"
+    steps = (
+        f"WHEN {whole} AND {word} IN ('t', 'true', 'y', 'yes', '1') THEN true "
+        f"WHEN {whole} AND {word} IN ('f', 'false', 'n', 'no', '0') THEN false"
+    )
+    return _first_of(term, to, steps), True
+
+
+def _between(blank: str, pattern: str) -> str:
+    return text_literal(f"{blank}{pattern}{blank}")
+
+
+def _first_of(term: TypedSql, to: SqlType, steps: str, rare: str = "NULL") -> str:
+    """The value of a text by the steps, or by the rare way; a text without a value fails."""
+    other = f"coalesce({rare}, {_unread(term, to)})" if rare != "NULL" else _unread(term, to)
+    return f"CASE WHEN {term.sql} IS NULL THEN NULL {steps} ELSE {other} END"
 
 
 def _text_to_moment(term: TypedSql, to: SqlType) -> tuple[str, bool]:

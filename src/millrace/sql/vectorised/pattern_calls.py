@@ -54,3 +54,20 @@ def _instr(texts: pa.Array, patterns: pa.Array) -> pa.Array:
         return 0 if match is None else match.start() + 1
 
     return per_value(texts, patterns, call=call, kind=pa.int32())
+
+
+@vector_function("spark_split", ("VARCHAR", "VARCHAR", "INTEGER"), "VARCHAR[]")
+def _split(texts: pa.Array, patterns: pa.Array, limits: pa.Array) -> pa.Array:
+    return per_value(texts, patterns, limits, call=split, kind=pa.list_(pa.string()))
+
+
+def split(text: str, pattern: str, limit: int) -> list[str]:
+    """The pieces between matches; of a limit above 0, the last piece is the rest of the text."""
+    pieces: list[str] = []
+    end = 0
+    for match in re.finditer(pattern, text):
+        if len(pieces) + 1 == limit:
+            break
+        pieces.append(text[end : match.start()])
+        end = match.end()
+    return [*pieces, text[end:]]

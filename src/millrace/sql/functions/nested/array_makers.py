@@ -1,10 +1,11 @@
 """Arrays and maps made from bounds or from text: sequence, split, str_to_map.
 
-Invariant: a pattern of `split` is native only if it means one plain text in Java.
+Invariant: a pattern of `split` is native only if it means here what it means in Java.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from sqlglot import exp
@@ -23,6 +24,8 @@ from millrace.sql.typed_sql import (
     text_literal,
 )
 from millrace.sql.types import DATE, LONG, STRING, VOID, array_of, common, map_of
+from millrace.sql.vectorised.java_classes import PatternUnknown
+from millrace.sql.vectorised.java_patterns import java_pattern
 
 _EPOCH: Final = "CAST('1970-01-01' AS DATE)"
 _DAYS: Final = {"day": 1, "days": 1, "week": 7, "weeks": 7}
@@ -31,6 +34,7 @@ _BOUNDS: Final = "sequence: the step does not lead from the start to the stop"
 _SPECIAL: Final = set("\\.[]{}()*+?^$|")
 _IN_BRACKETS: Final = set("\\^[]&-")
 _WITH_LIMIT: Final = 3
+_AROUND: Final = re.compile(r"(?<!\[)\^|\$|\\[bBAGzZ]|\(\?")
 
 
 @tree_function("sequence(start, stop, step)", group=ARRAYS, least=2, most=3)
@@ -164,12 +168,48 @@ def _plain(name: str, part: TypedSql) -> str:
 @function("split(s, pattern, limit)", group=ARRAYS, least=2, most=3)
 def _split(name: str, args: list[TypedSql]) -> TypedSql:
     x = args[0]
-    if x.type != STRING:
-        raise not_here(name, *args)
-    separator = _plain(name, args[1])
     limit = args[2].literal if len(args) == _WITH_LIMIT else -1
-    if not isinstance(limit, int) or (limit > 0 and not separator):
+    separator = plain_pattern(args[1].literal) if isinstance(args[1].literal, str) else None
+    if x.type != STRING or not isinstance(limit, int) or (limit > 0 and separator == ""):
         raise not_here(name, *args)
+    sql = (
+        _split_by_pattern(x, args[1], limit)
+        if separator is None
+        else _split_by_text(x, separator, limit)
+    )
+    extra = () if len(args) == _WITH_LIMIT else ("-1",)
+    return combined(
+        sql,
+        array_of(STRING, nulls=False),
+        [x],
+        label=call_label(name, args, *extra),
+        never_null=x.never_null,
+    )
+
+
+def _split_by_pattern(x: TypedSql, part: TypedSql, limit: int) -> str:
+    """By a pattern of Java that matches a character at least."""
+    unknown = NotNative(
+        "split needs a pattern that is written out, known here, and matches a character",
+        found=part.label or "",
+        fix="use groups, classes, |, *, +, ? and {n,m}",
+    )
+    if not isinstance(part.literal, str):
+        raise unknown
+    try:
+        pattern = java_pattern(part.literal)
+    except PatternUnknown:
+        raise unknown from None
+    if pattern.may_be_empty:
+        raise unknown
+    # DuckDB looks at the text behind a match alone, so what looks around a match is not its own.
+    around = _AROUND.search(part.literal) or pattern.has_end or pattern.has_pairs
+    if pattern.re2 is not None and not around and limit <= 0:
+        return f"string_split_regex({x.sql}, {text_literal(pattern.re2)})"
+    return f"spark_split({x.sql}, {text_literal(pattern.python)}, CAST({limit} AS INTEGER))"
+
+
+def _split_by_text(x: TypedSql, separator: str, limit: int) -> str:
     text = text_literal(separator)
 
     def written(pieces: str) -> str:
@@ -180,16 +220,7 @@ def _split(name: str, args: list[TypedSql]) -> TypedSql:
     sql = f"string_split({x.sql}, {text})"
     if not separator:
         sql = f"CASE WHEN {x.sql} = '' THEN [''] ELSE {sql} END"
-    if limit > 0:
-        sql = nested_sql.named([sql], written)
-    extra = () if len(args) == _WITH_LIMIT else ("-1",)
-    return combined(
-        sql,
-        array_of(STRING, nulls=False),
-        [x],
-        label=call_label(name, args, *extra),
-        never_null=x.never_null,
-    )
+    return nested_sql.named([sql], written) if limit > 0 else sql
 
 
 @function("str_to_map(s, pair_delimiter, key_delimiter)", group=MAPS, most=3)

@@ -9,6 +9,13 @@ from millrace.sql.functions.texts import (
     encoding_functions,
     text_functions,
     text_patterns,
+    value_functions,
 )
 
-MODULES: Final = (bit_functions, encoding_functions, text_functions, text_patterns)
+MODULES: Final = (
+    bit_functions,
+    encoding_functions,
+    text_functions,
+    text_patterns,
+    value_functions,
+)
