@@ -24,7 +24,9 @@ SRC = ROOT / "src" / "millrace"
 PICTURE = ROOT / "docs" / "pictures" / "architecture.svg"
 BASE = "base"
 """The small modules that all rooms use."""
-FACE = {"workspace": "workspace", "workspace_sql": "workspace", "sql_views": "datasets"}
+FACE = {"sql_views": "datasets"} | dict.fromkeys(
+    ("workspace", "workspace_sql", "workspace_reader", "spark_session"), "workspace"
+)
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 184, 84, 34, 56, 24
 HEAD = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"

@@ -27,6 +27,7 @@ NEEDS_SPARK = tuple(
     f"millrace.{name}"
     for name in (
         *("open", "Workspace", "Run", "CleanupReport"),
+        *("DataFrameReader", "SessionBuilder", "SparkSession"),
         *("Shuffle", "PartitionSize", "StageReport", "VerifyReport"),
         *("Dataset", "GroupedData", "ParquetWritten", "QueryReport"),
         *("Job", "Step", "Context", "FileListing", "files", "Large", "read_large", "RunEntry"),

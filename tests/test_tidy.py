@@ -32,7 +32,7 @@ LAYERS = [
     {"pipeline"},
     {"execute"},
     {"spark"},
-    {"workspace", "workspace_sql"},
+    {"workspace", "workspace_sql", "workspace_reader", "spark_session"},
     {"cli", "testing", "functions", "types", "__init__"},
 ]
 # So do the folders of a layer that is large.
@@ -226,6 +226,7 @@ ENDLESS_WAITS = {
     "pipeline/worker/cheap_turn.py:_land": "a publish, each call of which has owner_timeout",
     "sql/text_limits.py:check_depth": "a context variable's value, no wait",
     "sql/typed_sql.py:__post_init__": "a context variable's value, no wait",
+    "sql/typed_sql.py:in_ansi_mode": "a context variable's value, no wait",
     "storage/object_store.py:ahead": "a call to S3, which has s3_answer_ms_max",
     "testing/paid_api.py:main": "a program that runs until a signal ends it",
     "transport/owner/journal_owner.py:call": "a commit on disk: given up, it would be in doubt",
@@ -237,6 +238,7 @@ ENDLESS_WAITS = {
 TYPES_ONLY = {
     "workspace.py",
     "workspace_sql.py",
+    "workspace_reader.py",
     "transport/owner/workspace_journals.py",
     "__init__.py",
     "functions.py",

@@ -119,7 +119,9 @@ if TYPE_CHECKING:
     from millrace.shuffle.reports import ParquetWritten, QueryReport, StageReport
     from millrace.shuffle.runs import Run
     from millrace.spark import register
+    from millrace.spark_session import SessionBuilder, SparkSession
     from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does
+    from millrace.workspace_reader import DataFrameReader
 
 __all__ = [
     "AgentUnreachable",
@@ -139,6 +141,7 @@ __all__ = [
     "CoordinatedRead",
     "Corrupt",
     "CustomPartitioner",
+    "DataFrameReader",
     "DataLost",
     "Dataset",
     "Duration",
@@ -187,9 +190,11 @@ __all__ = [
     "RunEntry",
     "S3Unreachable",
     "SchemaMismatch",
+    "SessionBuilder",
     "SessionStatus",
     "Shuffle",
     "SparkGone",
+    "SparkSession",
     "StageReport",
     "Step",
     "StepFailed",
@@ -222,6 +227,8 @@ __all__ = [
 
 _PUBLIC = {
     "workspace": ("Workspace", "open"),
+    "workspace_reader": ("DataFrameReader",),
+    "spark_session": ("SessionBuilder", "SparkSession"),
     "config": ("Config",),
     "durations": ("Duration",),
     "shuffle.handle": ("PartitionSize", "Shuffle", "VerifyReport"),

@@ -355,6 +355,14 @@ class Workspace(WorkspaceSql):
         age_ms = milliseconds(older_than, "drop_runs(): older_than")
         return self._runtime.drop_runs(age_ms)
 
+    def stop(self) -> None:
+        """End as `spark.stop()` does: the same as `close`.
+
+        Example:
+            >>> mr.open(ws.path).stop()
+        """
+        self.close()
+
     def close(self) -> None:
         """Close the workspace. Stops Spark if the workspace started it.
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from millrace.datasets.dataset import Dataset
 from millrace.datasets.dataset_base import relation_in
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.parameters import Arguments
 from millrace.scan.input_files import Paths
 from millrace.spark.workspace_runtime import WorkspaceRuntime
+from millrace.workspace_reader import DataFrameReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,6 +85,41 @@ class WorkspaceSql:
             False
         """
         return self._runtime.views.drop(name)
+
+    @property
+    def read(self) -> DataFrameReader:
+        """Reads files, with the calls of `spark.read`.
+
+        Example:
+            >>> ws.read.parquet("orders/").count()
+            3
+        """
+        return DataFrameReader(self._runtime)
+
+    def range(self, start: int, end: int | None = None, step: int = 1) -> Dataset:
+        """Numbers in a column `id`, as `spark.range` gives them.
+
+        Example:
+            >>> ws.range(2, 6, 2).to_arrow()["id"].to_pylist()
+            [2, 4]
+        """
+        first, last = (0, start) if end is None else (start, end)
+        return self.sql(
+            "SELECT * FROM range(:first, :last, :step)",
+            {"first": first, "last": last, "step": step},
+        )
+
+    def createDataFrame(self, data: object, schema: object = None) -> Dataset:  # noqa: N802 - Spark's
+        """Rows of this process as a dataset. Spark infers their types, as it does for its own.
+
+        Example:
+            >>> ws.createDataFrame([(1, "fr"), (2, None)], ["cust_id", "nation"]).count()
+            2
+        """
+        if isinstance(data, pa.Table | pa.RecordBatch) and schema is None:
+            return self._runtime.read_arrow_rows(data)
+        frame = self._runtime.spark.createDataFrame(data, schema)  # type: ignore[call-overload]
+        return self._runtime.read_arrow_rows(frame.toArrow())
 
     def from_spark(self, frame: DataFrame, version: str | None = None) -> Dataset:
         """A Spark DataFrame as a dataset.

@@ -18,6 +18,8 @@ from tests.spark.row_answers import (
 )
 from tests.spark.times_table import TABLE
 
+from millrace.sql.typed_sql import ANSI
+
 pytestmark = pytest.mark.spark
 CASES = Path(__file__).parent / "times_cases.txt"
 ZONES = ("UTC", "America/Los_Angeles", "Asia/Kolkata", "Europe/Berlin", "Pacific/Apia")
@@ -46,6 +48,20 @@ def compared(frame: DataFrame, cases: list[str], zone: str) -> list[str]:
     assert [case for case, own in zip(cases, mine, strict=True) if own.kind == NOT_NATIVE] == []
     with settings(frame.sparkSession, {"spark.sql.session.timeZone": zone}):
         return differences(cases, mine, SparkAnswers(frame)(cases), TABLE)
+
+
+def test_without_ansi_mode_every_native_case_still_equals_sparks(frame: DataFrame) -> None:
+    cases = listed(CASES)
+    engine = EngineAnswers(TABLE)
+    before = ANSI.set(False)
+    try:
+        mine = [engine(case) for case in cases]
+    finally:
+        ANSI.reset(before)
+        engine.close()
+    assert sum(own.kind != NOT_NATIVE for own in mine) > len(cases) // 2
+    with settings(frame.sparkSession, {"spark.sql.ansi.enabled": "false"}):
+        assert differences(cases, mine, SparkAnswers(frame)(cases), TABLE) == []
 
 
 def test_every_row_of_every_case_equals_sparks(frame: DataFrame) -> None:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -95,3 +95,11 @@ def is_reachable(spark: SparkSession, config: Config, environ: Mapping[str, str]
 
 def _is_loopback(host: str) -> bool:
     return host.startswith("127.") or host in ("localhost", "[::1]", "::1")
+
+
+def session_with(settings: Mapping[str, Any]) -> SparkSession:
+    """A session with these settings: the one of this process, or a new one."""
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

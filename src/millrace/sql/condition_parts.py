@@ -31,6 +31,8 @@ _NULL_PASSED_ON_BY: Final = frozenset(
 
 def parts_of(condition: Expression, schema: pa.Schema) -> list[Expression]:
     """The parts of a condition that are joined by AND, in their order."""
+    if "AND" not in condition.text.upper():
+        return [condition]
     trees = operands(read(condition.text), exp.And, through_brackets=True)
     if not 1 < len(trees) <= _PARTS_MAX:
         return [condition]

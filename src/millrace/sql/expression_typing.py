@@ -10,10 +10,23 @@ from typing import Final
 
 from sqlglot import exp
 
-from millrace.sql.functions import conditions, dates, literals, number_functions, string_functions
+from millrace.sql.functions import (
+    conditions,
+    dates,
+    literals,
+    math_functions,
+    number_functions,
+    string_functions,
+)
 from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import cast
-from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call, call_tree
+from millrace.sql.functions.function_registry import (
+    AGGREGATES,
+    FUNCTIONS,
+    call,
+    call_tree,
+    check_overflow,
+)
 from millrace.sql.functions.nested import access_nodes, nested_functions, struct_functions
 from millrace.sql.functions.nested.field_updates import expand_updates, is_update
 from millrace.sql.functions.texts import text_modules, text_nodes
@@ -36,6 +49,7 @@ assert number_functions.NUMBERS  # imported for the table they fill
 assert nested_functions.MODULES
 assert text_modules.MODULES
 assert making_functions.UNIX_UNITS
+assert math_functions.TRIED
 
 _ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
     exp.Add: "+",
@@ -295,6 +309,7 @@ def _aggregated(typer: ExpressionTyper, name: str, node: exp.Expression) -> Type
             found=node.sql(dialect="spark"),
             fix="use it in agg",
         )
+    check_overflow(name)
     return typer.aggregate(name, node)
 
 

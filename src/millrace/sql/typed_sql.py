@@ -19,6 +19,14 @@ NOWHERE: Final[frozenset[str]] = frozenset()
 SQL_CHARS_MAX: Final[ContextVar[int]] = ContextVar(
     "expression_sql_chars_max", default=Config().expression_sql_chars_max
 )
+ANSI: Final[ContextVar[bool]] = ContextVar("ansi", default=True)
+"""Whether what does not fit is an error, as with spark.sql.ansi.enabled. Where it is not, a part
+that can fail is left to Spark, unless it is written so that it gives Spark's other value."""
+
+
+def in_ansi_mode() -> bool:
+    """Whether what does not fit is an error."""
+    return ANSI.get()
 
 
 class ExpressionRefused(Exception):
@@ -51,7 +59,7 @@ class TypedSql:
     """Whether Spark's schema says so; only what is certain counts."""
 
     def __post_init__(self) -> None:
-        """Refuse SQL that is too long."""
+        """Refuse SQL that is too long, or that fails where Spark does not."""
         most = SQL_CHARS_MAX.get()
         if len(self.sql) > most:
             raise ExpressionRefused(
@@ -59,6 +67,12 @@ class TypedSql:
                 found=f"SQL of {len(self.sql):,} characters; expression_sql_chars_max is {most:,}",
                 fix="calculate parts of it in columns of their own with with_columns, or raise "
                 "Config(expression_sql_chars_max=...)",
+            )
+        if self.raises and not in_ansi_mode():
+            raise NotNative(
+                "with spark.sql.ansi.enabled = false Spark has a value where this would fail",
+                found=self.label or self.sql[:200],
+                fix="let Spark compute it, or set spark.sql.ansi.enabled = true",
             )
 
 

@@ -82,6 +82,16 @@ def _joined(how: str, name: str, key: str) -> Step:
     return step
 
 
+def _joined_if(how: str, name: str, condition: str) -> Step:
+    def step(tables: dict[str, Dataset], rows: Dataset) -> Dataset:
+        other = tables[name].rename(a="a2", b="b2", s="s2")
+        keys = {"left_on": "a", "right_on": "a2", "how": how, "condition": condition}
+        both = rows.select("a", "b", "s").join(other, **keys)
+        return both.select("a", "b", *(["s"] if how in ("semi", "anti") else ["s2 AS s"]))
+
+    return step
+
+
 def _crossed(name: str, condition: str) -> Step:
     def step(tables: dict[str, Dataset], rows: Dataset) -> Dataset:
         other = tables[name].rename(a="a2", b="b2", s="s2")
@@ -95,6 +105,12 @@ _STEPS = st.one_of(
     st.builds(_filtered, _CONDITIONS),
     st.builds(_filtered, _CONDITIONS),
     st.builds(_joined, _JOINS, st.sampled_from(list(TABLES)), st.sampled_from(["a", "b", "s"])),
+    st.builds(
+        _joined_if,
+        st.sampled_from(["inner", "left", "semi", "anti"]),
+        st.sampled_from(list(TABLES)),
+        st.sampled_from(["b2 > b", "s2 = s OR b2 = 1", "b2 = 1 AND s <> s2"]),
+    ),
     st.builds(
         _crossed,
         st.sampled_from(list(TABLES)),
@@ -127,7 +143,7 @@ def test_a_plan_with_filters_moved_and_joins_ordered_has_the_same_rows(
         rows = step(tables, rows)
     plan = rows._plan
 
-    moved = prune(push_filters(order_joins(push_filters(plan))))
+    moved = prune(push_filters(order_joins(prune(push_filters(plan)))))
 
     assert moved.schema.equals(plan.schema)
     assert rows_of(engine, moved) == rows_of(engine, plan)

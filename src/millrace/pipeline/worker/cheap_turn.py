@@ -111,21 +111,32 @@ class CheapTurn:
             if piece is None:
                 break
             self._measure(piece)
-            for rows, next_ in self._cut(piece):
-                if not self.unit.goes_on():
-                    break
-                is_suspect = len(rows) and self.unit.deaths.is_suspect(int(rows.offsets[0]))
-                if is_suspect:
-                    self._publish_now()  # What was done before is not done again for its sake.
-                ended = self._take(rows, next_)
-                if ended is not None:
-                    return ended
-                if is_suspect:
-                    self._publish_now()
+            ended = self._take_piece(piece)
+            if ended is not None:
+                return ended
             if self.ahead.is_dry():
                 self._hand_over_if_due()
         self._hand_over()
         return TurnEnd.OVER
+
+    def _take_piece(self, piece: RowsAhead) -> TurnEnd | None:
+        """Run the steps over a piece; returns the reason if the turn ends.
+
+        A turn that ends within a piece takes no other: rows that were left out lie between.
+        """
+        for rows, next_ in self._cut(piece):
+            if not self.unit.goes_on():
+                self._hand_over()
+                return TurnEnd.OVER
+            is_suspect = len(rows) and self.unit.deaths.is_suspect(int(rows.offsets[0]))
+            if is_suspect:
+                self._publish_now()  # What was done before is not done again for its sake.
+            ended = self._take(rows, next_)
+            if ended is not None:
+                return ended
+            if is_suspect:
+                self._publish_now()
+        return None
 
     def _take(self, rows: HopRows, next_: int) -> TurnEnd | None:
         """Run the steps over some rows; returns the reason if the turn ends."""

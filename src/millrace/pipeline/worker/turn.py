@@ -88,15 +88,16 @@ class LeasedUnit:
     """Whether the turn may go on when its time is over."""
     looked: float = 0.0
     is_over: bool = False
-    """Whether the turn ends before its time is over."""
+    """Whether the turn has ended, or ends before its time is over."""
 
     def goes_on(self) -> bool:
-        """Whether to begin more work in this turn."""
+        """Whether to begin more work in this turn. Once it says no, it says no for good."""
         now = time.monotonic()
         if self.is_ending():
             return False
         if now >= self.until:
             if self.is_over or not self.stays():
+                self.is_over = True
                 return False
             self.until = now + self.config.job_turn_ms / 1000
         if now - self.looked > self._look_s:

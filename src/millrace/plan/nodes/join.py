@@ -62,7 +62,8 @@ class Join(Node):
     def condition_schema(self) -> pa.Schema:
         """The columns that the condition can name."""
         theirs = self.right.schema
-        renamed = [pa.field(name, theirs.field(source).type) for source, name in self.right_names]
+        known = [(source, name) for source, name in self.right_names if source in theirs.names]
+        renamed = [pa.field(name, theirs.field(source).type) for source, name in known]
         return pa.schema([*self.left.schema, *renamed])
 
     def with_children(self, *children: Node) -> Join:

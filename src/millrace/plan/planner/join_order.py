@@ -20,12 +20,7 @@ from millrace.plan.nodes.join import Join, JoinColumn
 from millrace.plan.nodes.node import Node, with_new_children
 from millrace.plan.nodes.project import Project, pass_columns
 from millrace.plan.planner.join_tree import JoinTree, Shape, is_join_tree
-from millrace.plan.planner.row_estimates import (
-    base_rows,
-    distinct_values,
-    estimated_rows,
-    joined_rows,
-)
+from millrace.plan.planner.row_estimates import RowEstimates, joined_rows
 from millrace.sql.condition_parts import typed_expression
 from millrace.sql.expressions import Expression
 
@@ -39,34 +34,44 @@ _CONDITION: Final = 0.3
 
 def order_joins(plan: Node) -> Node:
     """The same plan, with its inner joins in an order that makes few rows in between."""
+    return _ordered(plan, RowEstimates())
+
+
+def _ordered(plan: Node, estimates: RowEstimates) -> Node:
     if not is_join_tree(plan):
-        return with_new_children(plan, [order_joins(child) for child in plan.children])
+        return _over_ordered(plan, estimates)
     tree = JoinTree()
     shape, names = tree.add(plan)
     if len(tree.inputs) == 1:  # A projection whose columns are made of several inputs.
-        return with_new_children(plan, [order_joins(child) for child in plan.children])
+        return _over_ordered(plan, estimates)
     if len(tree.inputs) > _INPUTS_MAX:
-        return with_new_children(plan, [_below_joins(child) for child in plan.children])
+        return _below_joins(plan, estimates)
     for source in tree.inputs:
-        source.node = order_joins(source.node)
+        source.node = _ordered(source.node, estimates)
     written = len(tree.conditions)
     tree.use_equalities()
-    sizes = _JoinSizes(tree)
+    sizes = _JoinSizes(tree, estimates)
     chosen = sizes.best_shape()
     if sizes.cost(chosen) >= _CLEARLY_BETTER * sizes.cost(shape):
         chosen = shape
     if chosen == shape and len(tree.conditions) == written:
-        return with_new_children(plan, [_below_joins(child) for child in plan.children])
+        return _below_joins(plan, estimates)
     joined = _JoinBuilder(tree, sizes).build(chosen)
-    columns = [pass_columns(joined.schema, [names[name]])[0][1] for name in plan.schema.names]
-    return Project(joined, tuple(zip(plan.schema.names, columns, strict=True)))
+    columns = dict(pass_columns(joined.schema, [*dict.fromkeys(names.values())]))
+    return Project(joined, tuple((name, columns[names[name]]) for name in plan.schema.names))
 
 
-def _below_joins(node: Node) -> Node:
-    """A part of a tree that stays as it is, with the joins below the tree ordered."""
-    if not is_join_tree(node):
-        return order_joins(node)
-    return with_new_children(node, [_below_joins(child) for child in node.children])
+def _over_ordered(node: Node, estimates: RowEstimates) -> Node:
+    return with_new_children(node, [_ordered(child, estimates) for child in node.children])
+
+
+def _below_joins(node: Node, estimates: RowEstimates) -> Node:
+    """A tree that stays as it is, with the joins below it ordered."""
+    children = [
+        _below_joins(child, estimates) if is_join_tree(child) else _ordered(child, estimates)
+        for child in node.children
+    ]
+    return with_new_children(node, children)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +86,19 @@ class _JoinedInputs:
 class _JoinSizes:
     """Guesses the rows of joins of some inputs."""
 
-    def __init__(self, tree: JoinTree) -> None:
+    def __init__(self, tree: JoinTree, estimates: RowEstimates) -> None:
         self._nodes = [source.rows for source in tree.inputs]
         self._owners = tree.owners
         self._conditions = [tree.inputs_of(condition) for condition in tree.conditions]
-        self.rows = [estimated_rows(node) for node in self._nodes]
+        self.rows = [estimates.rows(node) for node in self._nodes]
         self.classes = _classes(tree.equal)
-        self._values = [self._values_of(members) for members in self.classes]
+        self._class_inputs = [
+            frozenset(self._owners[name] for name in members) for members in self.classes
+        ]
+        self._values = [
+            estimates.key_values([(self._nodes[self._owners[name]], name) for name in members])
+            for members in self.classes
+        ]
 
     def best_shape(self) -> Shape:
         """Join the pair with the smallest result, again and again; without keys only at last."""
@@ -117,7 +128,7 @@ class _JoinSizes:
 
     def _rank(self, pair: tuple[_JoinedInputs, _JoinedInputs]) -> tuple[bool, float, list[int]]:
         a, b = pair
-        connected = bool(self.keys(a.inputs, b.inputs))
+        connected = any(c & a.inputs and c & b.inputs for c in self._class_inputs)
         return not connected, self._joined(a, b).rows, sorted(a.inputs | b.inputs)
 
     def _joined(self, a: _JoinedInputs, b: _JoinedInputs) -> _JoinedInputs:
@@ -125,8 +136,8 @@ class _JoinSizes:
         both = a.inputs | b.inputs
         values = [
             self._values[number]
-            for number, members in enumerate(self.classes)
-            if all(any(self._owners[m] in part.inputs for m in members) for part in (a, b))
+            for number, inputs in enumerate(self._class_inputs)
+            if inputs & a.inputs and inputs & b.inputs
         ]
         asked = sum(c <= both and not c <= a.inputs and not c <= b.inputs for c in self._conditions)
         rows = max(1.0, joined_rows(a.rows, b.rows, values) * _CONDITION**asked)
@@ -140,14 +151,6 @@ class _JoinSizes:
         right_cost, right = self._cost(shape[1])
         part = self._joined(left, right)
         return left_cost + right_cost + part.rows, part
-
-    def _values_of(self, members: Sequence[str]) -> float:
-        """How many values equal columns have: those of the column with most, where known."""
-        nodes = [(self._nodes[self._owners[name]], name) for name in members]
-        known = [distinct_values(node, name) for node, name in nodes]
-        if None in known:
-            return min(base_rows(node) for node, _ in nodes)
-        return max(values for values in known if values is not None)
 
 
 def _classes(equal: Sequence[tuple[str, str]]) -> list[list[str]]:

@@ -19,7 +19,6 @@ from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project, pass_columns
 from millrace.sql.condition_parts import equal_sides, typed_expression
 from millrace.sql.expressions import Expression
-from millrace.sql.name_checks import free_name
 from millrace.sql.typed_sql import ExpressionRefused
 from millrace.sql.types import common_with_text, to_arrow
 
@@ -61,7 +60,7 @@ class JoinTree:
     equal: list[tuple[str, str]] = field(default_factory=list)
     types: dict[str, pa.DataType] = field(default_factory=dict)
     owners: dict[str, int] = field(default_factory=dict)
-    has_cross: bool = False
+    _used: set[str] = field(default_factory=set)
 
     @property
     def schema(self) -> pa.Schema:
@@ -101,6 +100,13 @@ class JoinTree:
         """The inputs that an expression reads."""
         return frozenset(self.owners[name] for name in expression.columns)
 
+    def _free(self, name: str) -> str:
+        """The name, with endings until no other column has it in any case."""
+        while name.lower() in self._used:
+            name += "_"
+        self._used.add(name.lower())
+        return name
+
     def _ask(self, condition: Expression) -> None:
         (self.last if condition.raises else self.conditions).append(condition)
 
@@ -109,9 +115,8 @@ class JoinTree:
         right_shape, right = self.add(join.right)
         keys = zip(join.left_keys, join.right_keys, strict=True)
         self.equal += [(left[ours], right[theirs]) for ours, theirs in keys]
-        self.has_cross |= not join.left_keys
         if join.condition is not None:
-            theirs = {new: right[source] for source, new in join.right_names}
+            theirs = {new: right[source] for source, new in join.right_names if source in right}
             self._ask(join.condition.renamed({**left, **theirs}))
         names = {
             column.name: (right if column.side == "right" else left)[column.source]
@@ -123,7 +128,7 @@ class JoinTree:
         number = len(self.inputs)
         new: dict[str, str] = {}
         for column in node.schema:
-            name = free_name(column.name, self.types, "_")
+            name = self._free(column.name)
             new[column.name] = name
             self.types[name] = column.type
             self.owners[name] = number
@@ -153,7 +158,7 @@ class JoinTree:
         source = self.inputs[number]
         if not all(used in source.names for used in column.columns):
             return None  # It is made of a column that is calculated itself.
-        new = free_name(name, self.types, "_")
+        new = self._free(name)
         source.calculated.append((new, column))
         self.types[new] = to_arrow(column.type)
         self.owners[new] = number
@@ -206,6 +211,7 @@ class JoinTree:
         for name in list(self.types)[types:]:
             del self.types[name]
             del self.owners[name]
+            self._used.discard(name.lower())
         for source, count in zip(self.inputs, calculated, strict=True):
             del source.calculated[count:]
 

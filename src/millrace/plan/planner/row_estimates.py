@@ -5,6 +5,7 @@ Invariant: the same plan over the same files gives the same guess. A guess chang
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from math import prod
 from typing import Final
@@ -33,43 +34,142 @@ _OTHER: Final = 0.5
 _NULL: Final = 0.05
 
 
+class RowEstimates:
+    """Guesses for the nodes of one plan, each made once."""
+
+    def __init__(self) -> None:
+        self._rows_of: dict[int, tuple[Node, float]] = {}
+        self._values_of: dict[tuple[int, str], tuple[Node, float | None]] = {}
+
+    def rows(self, node: Node) -> float:
+        """The number of rows of a node, about; at least 1."""
+        if id(node) not in self._rows_of:
+            self._rows_of[id(node)] = node, max(1.0, self._rows(node))
+        return self._rows_of[id(node)][1]
+
+    def distinct_values(self, node: Node, column: str) -> float | None:
+        """How many values a column can have before any filter; None if that is not known."""
+        key = id(node), column
+        if key not in self._values_of:
+            self._values_of[key] = node, self._distinct(node, column)
+        return self._values_of[key][1]
+
+    def base_rows(self, node: Node) -> float:
+        """The number of rows below all filters: the most values that a column can have, about."""
+        while isinstance(node, Filter | Project):
+            node = node.child
+        return self.rows(node)
+
+    def key_values(self, sides: Sequence[tuple[Node, str]]) -> float:
+        """How many values equal columns have: as many as the smallest side has rows, if unknown."""
+        known = [self.distinct_values(node, column) for node, column in sides]
+        if None in known:
+            return min(self.base_rows(node) for node, _ in sides)
+        return max(value for value in known if value is not None)
+
+    def selectivity(self, condition: Expression, node: Node) -> float:
+        """The part of a node's rows for which a condition is true, about."""
+        return self._part(read(condition.text), node)
+
+    def _distinct(self, node: Node, column: str) -> float | None:
+        match node:
+            case Scan(source=source):
+                bounds = column_bounds(source, column)
+                return None if bounds is None else min(float(bounds.values), self.rows(node))
+            case Project(columns=columns):
+                made_of = dict(columns)[column]
+                bare = next(iter(made_of.columns)) if made_of.is_column else None
+                return None if bare is None else self.distinct_values(node.child, bare)
+            case Aggregate(keys=keys) if column not in keys:
+                return None
+            case Join(columns=join_columns):
+                origin = next(c for c in join_columns if c.name == column)
+                side = node.right if origin.side == "right" else node.left
+                return self.distinct_values(side, origin.source)
+            case Union(inputs=inputs):
+                known = [self.distinct_values(side, column) for side in inputs]
+                return max((k for k in known if k is not None), default=None)
+            case _ if len(node.children) == 1 and column in node.children[0].schema.names:
+                return self.distinct_values(node.children[0], column)
+            case _:
+                return None
+
+    def _rows(self, node: Node) -> float:
+        match node:
+            case Scan(source=source):
+                counts = [shape.row_group_rows for shape in source.shapes]
+                if any(count is None for count in counts):
+                    return source.bytes / _BYTES_A_ROW
+                return float(sum(sum(count) for count in counts if count is not None))
+            case Filter(child=child, condition=condition):
+                return self.rows(child) * self.selectivity(condition, child)
+            case Limit(child=child, rows=most):
+                return min(float(most), self.rows(child))
+            case Sort(child=child, rows=most) if most is not None:
+                return min(float(most), self.rows(child))
+            case Aggregate(child=child, keys=keys) | DropDuplicates(child=child, keys=keys):
+                rows = self.rows(child)
+                known = [self.distinct_values(child, key) or rows * _EQUAL for key in keys]
+                return min(rows, prod(known)) if keys else 1.0
+            case Union(inputs=inputs):
+                return sum(self.rows(side) for side in inputs)
+            case Join():
+                return self._join_rows(node)
+            case _ if node.children:
+                return max(self.rows(child) for child in node.children)
+            case _:
+                size = getattr(node, "bytes", None)
+                return size / _BYTES_A_ROW if isinstance(size, int) else _ROWS_UNKNOWN
+
+    def _join_rows(self, join: Join) -> float:
+        left, right = self.rows(join.left), self.rows(join.right)
+        if join.how in ("semi", "anti"):
+            return left * _OTHER
+        pairs = zip(join.left_keys, join.right_keys, strict=True)
+        values = [self.key_values([(join.left, a), (join.right, b)]) for a, b in pairs]
+        least = {"left": left, "right": right, "full": max(left, right)}.get(join.how, 1.0)
+        return max(joined_rows(left, right, values), least)
+
+    def _part(self, tree: exp.Expression, node: Node) -> float:
+        match tree:
+            case exp.Paren(this=exp.Expression() as inner):
+                return self._part(inner, node)
+            case exp.And():
+                return prod(self._part(side, node) for side in operands(tree, exp.And))
+            case exp.Or():
+                return min(1.0, sum(self._part(side, node) for side in operands(tree, exp.Or)))
+            case exp.Not(this=exp.Expression() as inner):
+                return 1.0 - self._part(inner, node)
+            case exp.Is():
+                return _NULL
+            case exp.EQ():
+                return self._equal_part(tree, node)
+            case exp.In(expressions=values):
+                return min(1.0, len(values) * self._equal_part(tree, node))
+            case exp.Between():
+                low, high = tree.args["low"], tree.args["high"]
+                below, above = _below(tree.this, high, node), _below(tree.this, low, node)
+                known = below is not None and above is not None
+                return max(0.0, (below or 0.0) - (above or 0.0)) if known else _EQUAL
+            case exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+                return _compared_part(tree, node)
+            case exp.NEQ():
+                return 1.0 - _EQUAL
+            case _:
+                return _OTHER
+
+    def _equal_part(self, tree: exp.Expression, node: Node) -> float:
+        column = tree.this if isinstance(tree.this, exp.Column) else tree.args.get("expression")
+        if isinstance(column, exp.Column) and column.name in node.schema.names:
+            values = self.distinct_values(node, column.name)
+            if values is not None:
+                return 1.0 / max(1.0, values)
+        return _EQUAL
+
+
 def estimated_rows(node: Node) -> float:
     """The number of rows of a node, about; at least 1."""
-    return max(1.0, _rows(node))
-
-
-def distinct_values(node: Node, column: str) -> float | None:
-    """How many values a column can have before any filter; None if that is not known."""
-    match node:
-        case Scan(source=source):
-            bounds = column_bounds(source, column)
-            return None if bounds is None else min(float(bounds.values), _rows(node))
-        case Project(columns=columns):
-            made_of = dict(columns)[column]
-            bare = next(iter(made_of.columns)) if made_of.is_column else None
-            return None if bare is None else distinct_values(node.child, bare)
-        case Aggregate(keys=keys) if column not in keys:
-            return None
-        case Join(columns=join_columns):
-            origin = next(c for c in join_columns if c.name == column)
-            side = node.right if origin.side == "right" else node.left
-            return distinct_values(side, origin.source)
-        case Union(inputs=inputs):
-            known = [distinct_values(side, column) for side in inputs]
-            return max((k for k in known if k is not None), default=None)
-        case _ if len(node.children) == 1 and column in node.children[0].schema.names:
-            return distinct_values(node.children[0], column)
-        case _:
-            return None
-
-
-def base_rows(node: Node) -> float:
-    """The number of rows below all filters: the most values that a column can have, about."""
-    match node:
-        case Filter(child=child) | Project(child=child):
-            return base_rows(child)
-        case _:
-            return estimated_rows(node)
+    return RowEstimates().rows(node)
 
 
 def joined_rows(left: float, right: float, distinct: list[float]) -> float:
@@ -78,93 +178,6 @@ def joined_rows(left: float, right: float, distinct: list[float]) -> float:
     for number, values in enumerate(sorted(distinct, reverse=True)):
         rows /= max(1.0, values) ** (0.5**number)
     return max(1.0, rows)
-
-
-def selectivity(condition: Expression, node: Node) -> float:
-    """The part of a node's rows for which a condition is true, about."""
-    return _part(read(condition.text), node)
-
-
-def _rows(node: Node) -> float:
-    match node:
-        case Scan(source=source):
-            counts = [shape.row_group_rows for shape in source.shapes]
-            if any(count is None for count in counts):
-                return source.bytes / _BYTES_A_ROW
-            return float(sum(sum(count) for count in counts if count is not None))
-        case Filter(child=child, condition=condition):
-            return _rows(child) * selectivity(condition, child)
-        case Limit(child=child, rows=most):
-            return min(float(most), _rows(child))
-        case Sort(child=child, rows=most) if most is not None:
-            return min(float(most), _rows(child))
-        case Aggregate(child=child, keys=keys) | DropDuplicates(child=child, keys=keys):
-            known = [distinct_values(child, key) or _rows(child) * _EQUAL for key in keys]
-            return min(_rows(child), prod(known)) if keys else 1.0
-        case Union(inputs=inputs):
-            return sum(_rows(side) for side in inputs)
-        case Join():
-            return _join_rows(node)
-        case _ if node.children:
-            return max(_rows(child) for child in node.children)
-        case _:
-            size = getattr(node, "bytes", None)
-            return size / _BYTES_A_ROW if isinstance(size, int) else _ROWS_UNKNOWN
-
-
-def _join_rows(join: Join) -> float:
-    left, right = estimated_rows(join.left), estimated_rows(join.right)
-    if join.how in ("semi", "anti"):
-        return left * _OTHER
-    pairs = zip(join.left_keys, join.right_keys, strict=True)
-    inner = joined_rows(left, right, [key_values(join.left, a, join.right, b) for a, b in pairs])
-    least = {"left": left, "right": right, "full": max(left, right)}.get(join.how, 1.0)
-    return max(inner, least)
-
-
-def key_values(left: Node, left_key: str, right: Node, right_key: str) -> float:
-    """How many values the keys of a join have: as many as the smaller side has rows, if unknown."""
-    known = [distinct_values(left, left_key), distinct_values(right, right_key)]
-    if None in known:
-        return min(base_rows(left), base_rows(right))
-    return max(value for value in known if value is not None)
-
-
-def _part(tree: exp.Expression, node: Node) -> float:
-    match tree:
-        case exp.Paren(this=exp.Expression() as inner):
-            return _part(inner, node)
-        case exp.And():
-            return prod(_part(side, node) for side in operands(tree, exp.And))
-        case exp.Or():
-            return min(1.0, sum(_part(side, node) for side in operands(tree, exp.Or)))
-        case exp.Not(this=exp.Expression() as inner):
-            return 1.0 - _part(inner, node)
-        case exp.Is():
-            return _NULL
-        case exp.EQ():
-            return _equal_part(tree, node)
-        case exp.In(expressions=values):
-            return min(1.0, len(values) * _equal_part(tree, node))
-        case exp.Between():
-            low, high = tree.args["low"], tree.args["high"]
-            below, above = _below(tree.this, high, node), _below(tree.this, low, node)
-            return max(0.0, below - above) if below is not None and above is not None else _EQUAL
-        case exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
-            return _compared_part(tree, node)
-        case exp.NEQ():
-            return 1.0 - _EQUAL
-        case _:
-            return _OTHER
-
-
-def _equal_part(tree: exp.Expression, node: Node) -> float:
-    column = tree.this if isinstance(tree.this, exp.Column) else tree.args.get("expression")
-    if isinstance(column, exp.Column) and column.name in node.schema.names:
-        values = distinct_values(node, column.name)
-        if values is not None:
-            return 1.0 / max(1.0, values)
-    return _EQUAL
 
 
 def _compared_part(tree: exp.Expression, node: Node) -> float:

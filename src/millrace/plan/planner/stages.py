@@ -56,7 +56,7 @@ class Stage:
 
 def plan_stages(plan: Node, sizes: PlanLimits) -> list[Stage]:
     """The stages that a plan is run in."""
-    ordered = push_filters(order_joins(push_filters(plan)))
+    ordered = push_filters(order_joins(prune(push_filters(plan))))
     pruned = prune(prune_partitions(ordered, sizes.matching_files))
     return cut(insert_exchanges(pruned, sizes), alone=fits_one_task(pruned, sizes))
 

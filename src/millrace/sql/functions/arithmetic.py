@@ -1,7 +1,7 @@
 """Arithmetic with Spark's types and values: overflow and division by zero are errors.
 
 Invariant: decimals are calculated exactly and rounded once, half up. Where the digits of a step
-could pass 38 the step is done in 128 bits and fails when a value does not fit.
+could pass 38 the step is done in 128 bits, and for values that do not fit there in more.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from dataclasses import replace
 from typing import Final
 
 from millrace.sql.functions.casts import cast
-from millrace.sql.typed_sql import NotNative, TypedSql, combined, failure
+from millrace.sql.typed_sql import NotNative, TypedSql, as_type, combined, failure, in_ansi_mode
 from millrace.sql.types import (
+    BYTE,
     DOUBLE,
+    INT,
     LONG,
     PRECISION_MAX,
     SCALE_KEPT,
+    SHORT,
     VOID,
     SqlType,
     adjusted,
@@ -24,6 +27,7 @@ from millrace.sql.types import (
     common,
     decimal,
 )
+from millrace.sql.vectorised.wide_decimals import WIDE_DECIMAL
 
 # A product that may pass 38 digits is still taken if this many fit before its point.
 _WHOLE_KEPT: Final = 12
@@ -41,10 +45,18 @@ def arithmetic(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
             left, right = cast(left, DOUBLE), cast(right, DOUBLE)
         else:
             first, second = in_decimal(left), in_decimal(right)
-            return replace(_DECIMAL[symbol](first, second), label=label)
-    term = _plain(symbol, left, right)
+            term = _left_first(left, right, _DECIMAL[symbol](first, second))
+            return replace(term, label=label)
+    term = _left_first(left, right, _plain(symbol, left, right))
     certain = symbol in ("+", "-", "*") and left.never_null and right.never_null
     return replace(term, label=label, never_null=certain)
+
+
+def _left_first(left: TypedSql, right: TypedSql, value: TypedSql) -> TypedSql:
+    """As in Spark: a null on the left is the result, whether or not the right side fails."""
+    if not right.raises:
+        return value
+    return replace(value, sql=f"CASE WHEN {left.sql} IS NULL THEN NULL ELSE {value.sql} END")
 
 
 def _typed(symbol: str, left: TypedSql, right: TypedSql) -> tuple[TypedSql, TypedSql]:
@@ -89,6 +101,8 @@ def _plain(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
     first, second = cast(left, kind), cast(right, kind)
     if symbol in ("+", "-", "*"):
         value = f"({first.sql} {symbol} {second.sql})"
+        if kind.is_integer and not in_ansi_mode():
+            return combined(_wrapped(symbol, first, second), kind, [first, second])
         return combined(value, kind, [first, second], raises=kind.is_integer)
     if symbol == "%":
         value = f"({first.sql} % {second.sql})"
@@ -96,7 +110,22 @@ def _plain(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
             value = f"CASE WHEN {second.sql} = -1 THEN {first.sql} - {first.sql} ELSE {value} END"
     else:
         value = f"({first.sql} {'//' if symbol == 'div' else '/'} {second.sql})"
+        if symbol == "div" and not in_ansi_mode():
+            zero = TypedSql(sql=as_type("0", kind), type=kind)
+            wrapped = _wrapped("-", zero, first)
+            value = f"CASE WHEN {second.sql} = -1 THEN {wrapped} ELSE {value} END"
     return divided(value, kind, first, second, never_zero=_nonzero(right))
+
+
+_BITS: Final = {BYTE: 8, SHORT: 16, INT: 32, LONG: 64}
+
+
+def _wrapped(symbol: str, left: TypedSql, right: TypedSql) -> str:
+    """Whole numbers that wrap around at the ends of their type, as Java's do."""
+    half = 1 << (_BITS[left.type] - 1)
+    wide = f"(CAST({left.sql} AS HUGEINT) {symbol} CAST({right.sql} AS HUGEINT))"
+    whole = f"(({wide} + {half}) & CAST({2 * half - 1} AS HUGEINT)) - {half}"
+    return f"coalesce(TRY({left.sql} {symbol} {right.sql}), {as_type(whole, left.type)})"
 
 
 def _nonzero(term: TypedSql) -> bool:
@@ -109,6 +138,10 @@ def divided(
     """A quotient or remainder that fails for a divisor of zero."""
     if never_zero:
         return combined(value, kind, [left, right])
+    if not in_ansi_mode():
+        return combined(
+            f"CASE WHEN {right.sql} = 0 THEN NULL ELSE {value} END", kind, [left, right]
+        )
     stop = f"CASE WHEN {left.sql} IS NULL THEN NULL ELSE {failure(_DIVIDED)} END"
     sql = f"CASE WHEN {right.sql} = 0 THEN {stop} ELSE {value} END"
     return combined(sql, kind, [left, right], raises=True)
@@ -123,6 +156,9 @@ def negated(term: TypedSql) -> TypedSql:
             found=f"{term.label or term.sql} of type {term.type}",
             fix="cast it to a number",
         )
+    if term.type.is_integer and not in_ansi_mode():
+        zero = TypedSql(sql=as_type("0", term.type), type=term.type)
+        return combined(_wrapped("-", zero, term), term.type, [term], label=label)
     return combined(f"(-{term.sql})", term.type, [term], label=label, raises=term.type.is_integer)
 
 
@@ -139,8 +175,10 @@ def _added(symbol: str) -> Callable[[TypedSql, TypedSql], TypedSql]:
             raise _too_wide(symbol, first, second)
         step = decimal(min(precision, PRECISION_MAX), scale)
         a, b = cast(first, step), cast(second, step)
-        raises = precision > PRECISION_MAX
-        return combined(f"({a.sql} {symbol} {b.sql})", kind, [first, second], raises=raises)
+        value = as_type(f"({a.sql} {symbol} {b.sql})", kind)
+        if precision > PRECISION_MAX:
+            return _checked(symbol, f"TRY({value})", kind, first, second)
+        return combined(value, kind, [first, second])
 
     return build
 
@@ -159,8 +197,24 @@ def _multiplied(left: TypedSql, right: TypedSql) -> TypedSql:
     if digits > PRECISION_MAX and PRECISION_MAX - scale < _WHOLE_KEPT:
         raise _too_wide("*", left, right)
     kind = adjusted(digits + 1, scale)
-    raises = digits > PRECISION_MAX
-    return combined(f"({_wide(left)} * {right.sql})", kind, [left, right], raises=raises)
+    value = as_type(f"({_wide(left)} * {right.sql})", kind)
+    if digits > PRECISION_MAX:
+        return _checked("*", f"TRY({value})", kind, left, right)
+    return combined(value, kind, [left, right])
+
+
+def _checked(symbol: str, narrow: str, kind: SqlType, left: TypedSql, right: TypedSql) -> TypedSql:
+    """A value in 128 bits; where that is null, in more; an error where that does not fit `kind`."""
+    numbers = (left.type.scale, right.type.scale, kind.scale, kind.precision)
+    sides = f"CAST({unscaled(left)} AS DECIMAL(38,0)), CAST({unscaled(right)} AS DECIMAL(38,0))"
+    listed = ", ".join(map(str, numbers))
+    digits = f"{WIDE_DECIMAL}('{symbol}', {sides}, {listed})"
+    wide = as_type(scaled(digits, kind), kind)
+    ansi = in_ansi_mode()
+    stop = failure(f"the result of {symbol} does not fit {kind}") if ansi else "NULL"
+    missing = f"{left.sql} IS NULL OR {right.sql} IS NULL"
+    sql = f"CASE WHEN {missing} THEN NULL ELSE coalesce({narrow}, {wide}, {stop}) END"
+    return combined(sql, kind, [left, right], raises=ansi)
 
 
 def _wide(term: TypedSql) -> str:
@@ -206,7 +260,9 @@ def _decimal_divided(dividend: TypedSql, divisor: TypedSql) -> TypedSql:
     kind = adjusted(
         dividend.type.precision - dividend.type.scale + divisor.type.scale + scale, scale
     )
-    return divided(quotient(dividend, divisor, kind), kind, dividend, divisor, never_zero=False)
+    narrow = f"TRY({as_type(quotient(dividend, divisor, kind), kind)})"
+    value = _checked("/", narrow, kind, dividend, divisor)
+    return divided(value.sql, kind, dividend, divisor, never_zero=False)
 
 
 def _same_scale(symbol: str, left: TypedSql, right: TypedSql) -> tuple[TypedSql, TypedSql]:

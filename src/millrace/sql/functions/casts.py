@@ -21,6 +21,7 @@ from millrace.sql.typed_sql import (
     combined,
     day_literal,
     failure,
+    in_ansi_mode,
     null_of,
     text_literal,
 )
@@ -151,7 +152,8 @@ def _floating_to_decimal(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     x = term.sql
     large = failure("a double of 2^53 or more has no certain decimal digits; cast it to bigint")
     digits = as_type(f"CAST({x} AS VARCHAR)", to)
-    return f"CASE WHEN abs({x}) >= {PLAIN_DOUBLE_MAX} THEN {large} ELSE {digits} END", True
+    value = f"CASE WHEN abs({x}) >= {PLAIN_DOUBLE_MAX} THEN {large} ELSE {digits} END"
+    return f"CASE WHEN isnan({x}) OR isinf({x}) THEN NULL ELSE {value} END", True
 
 
 def _decimal_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
@@ -243,6 +245,8 @@ def _first_of(term: TypedSql, to: SqlType, steps: str, rare: str = "NULL") -> st
 
 def _text_to_moment(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     """Text that a macro reads; where that gives null the text is malformed."""
+    if not in_ansi_mode():
+        return f"{READ_TEXT[to]}({term.sql})", False
     stop = f"CASE WHEN {term.sql} IS NULL THEN NULL ELSE {_unread(term, to)} END"
     return f"coalesce({READ_TEXT[to]}({term.sql}), {stop})", True
 
@@ -263,6 +267,16 @@ def _moment_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     micros = f"epoch_us({term.sql})"
     seconds = f"(({micros} - (({micros} % 1000000) + 1000000) % 1000000) // 1000000)"
     return seconds, to != LONG
+
+
+def _moment_to_floating(term: TypedSql, to: SqlType) -> tuple[str, bool]:
+    if to != DOUBLE:
+        raise NotNative(f"timestamp cannot be cast to {to}", fix="cast it to double first")
+    return f"(CAST(epoch_us({term.sql}) AS DOUBLE) / CAST(1000000 AS DOUBLE))", False
+
+
+def _integer_to_moment(term: TypedSql, _: SqlType) -> tuple[str, bool]:
+    return f"make_timestamptz(CAST({term.sql} AS BIGINT) * 1000000)", term.type == LONG
 
 
 def _binary_to_text(term: TypedSql, _: SqlType) -> tuple[str, bool]:
@@ -308,6 +322,8 @@ _WRITERS: Final[dict[tuple[str, str], Callable[[TypedSql, SqlType], tuple[str, b
     ("timestamp", "date"): _plain,
     ("timestamp", "timestamp_ntz"): _plain,
     ("timestamp", "integer"): _moment_to_integer,
+    ("timestamp", "floating"): _moment_to_floating,
+    ("integer", "timestamp"): _integer_to_moment,
     ("timestamp_ntz", "string"): _moment_to_text,
     ("timestamp_ntz", "date"): _plain,
     ("timestamp_ntz", "timestamp"): _local_to_instant,
@@ -316,5 +332,4 @@ _HINTS: Final = {
     ("floating", "string"): (
         "cast it to a decimal first; how a double is written depends on the Java version"
     ),
-    ("integer", "timestamp"): "add seconds to a timestamp with an interval",
 }

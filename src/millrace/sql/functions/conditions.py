@@ -11,7 +11,14 @@ from typing import Final
 
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.nested.nested_sql import is_ordered, not_here, order_key
-from millrace.sql.typed_sql import NotNative, TypedSql, combined, failure, text_literal
+from millrace.sql.typed_sql import (
+    NotNative,
+    TypedSql,
+    combined,
+    failure,
+    in_ansi_mode,
+    text_literal,
+)
 from millrace.sql.types import (
     BOOLEAN,
     STRING,
@@ -38,6 +45,13 @@ def to_common_type(parts: Sequence[TypedSql], where: str, *, mixed: bool = True)
                 fix="cast them to one type",
             )
         kind = wider
+    kinds = {part.type for part in parts} - {VOID}
+    if STRING in kinds and len(kinds) > 1 and not in_ansi_mode():
+        raise NotNative(
+            "with spark.sql.ansi.enabled = false text becomes other types by other rules",
+            found=", ".join(f"{part.label or part.sql} of type {part.type}" for part in parts),
+            fix="cast them to one type",
+        )
     return [cast(part, kind) for part in parts]
 
 
@@ -71,8 +85,11 @@ def compare(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
         if symbol not in ("=", "<=>"):
             sides = (order_key(first.sql, first.type), order_key(second.sql, first.type))
     certain = first.never_null and second.never_null
+    sql = f"({sides[0]} {step} {sides[1]})"
+    if second.raises and symbol != "<=>":  # As in Spark: null beside what would fail is null.
+        sql = f"CASE WHEN {first.sql} IS NULL THEN NULL ELSE {sql} END"
     return combined(
-        f"({sides[0]} {step} {sides[1]})",
+        sql,
         BOOLEAN,
         [first, second],
         label=shown,

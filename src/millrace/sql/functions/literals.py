@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
-from millrace.sql.functions.casts import cast, written_day
-from millrace.sql.typed_sql import ExpressionRefused, NotNative, TypedSql, as_type, text_literal
+from millrace.sql.functions.casts import cast
+from millrace.sql.typed_sql import (
+    ANSI,
+    ExpressionRefused,
+    NotNative,
+    TypedSql,
+    as_type,
+    text_literal,
+)
 from millrace.sql.types import (
     BINARY,
     BOOLEAN,
@@ -117,15 +125,27 @@ def dated(value: str, kind: SqlType) -> TypedSql:
     if _NANOSECONDS.search(value):
         raise NotNative("a time with nanoseconds has a type of its own", found=value, fix="")
     if not (_PLAIN_DAY if kind == DATE else _MOMENT).fullmatch(value):
-        raise ExpressionRefused(
-            f"the {kind} cannot be read",
+        raise NotNative(
+            f"the {kind} cannot be read here",
             found=value,
             fix="write 2020-01-31 or 2020-01-31 10:00:00; zones are left to the session",
         )
-    if kind == DATE and written_day(value) is None:
-        raise ExpressionRefused(
-            "the date does not exist", found=value, fix="write a day of the calendar"
-        )
+    _check_calendar(value, kind)
     label = f"{kind.name.upper()} '{value}'" if plain.fullmatch(value) else None
-    term = cast(string(value), kind)
-    return replace(term, label=label, raises=False)
+    before = ANSI.set(False)  # It was read above, and so cannot fail.
+    try:
+        return replace(cast(string(value), kind), label=label)
+    finally:
+        ANSI.reset(before)
+
+
+def _check_calendar(value: str, kind: SqlType) -> None:
+    """Refuse a day or a time that no calendar has, at the call and not in a task."""
+    numbers = [int(digits) for digits in re.findall(r"\d+", value.partition(".")[0])]
+    try:
+        if numbers[0]:  # Python has no year zero.
+            datetime(*numbers)  # type: ignore[arg-type]  # noqa: DTZ001 - of no zone
+    except ValueError as error:
+        raise ExpressionRefused(
+            f"there is no such {kind}", found=f"{value}: {error}", fix="write a day of the calendar"
+        ) from None

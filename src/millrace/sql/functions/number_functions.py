@@ -56,7 +56,9 @@ def _to_whole(shown: str, name: str, args: list[TypedSql]) -> TypedSql:
     if x.type.is_integer:
         return cast(x, LONG, label=label)
     wide = cast(x, DOUBLE)
-    return cast(combined(f"{step}({wide.sql})", DOUBLE, [wide]), LONG, label=label)
+    # NaN becomes zero, as a conversion of Java has it.
+    sql = f"CASE WHEN isnan({wide.sql}) THEN CAST(0 AS DOUBLE) ELSE {step}({wide.sql}) END"
+    return cast(combined(sql, DOUBLE, [wide]), LONG, label=label)
 
 
 @function("floor(x); ceil(x)", group=NUMBERS)
@@ -118,15 +120,23 @@ def _root(name: str, args: list[TypedSql]) -> TypedSql:
     return combined(f"{name}({x.sql})", DOUBLE, [x], label=call_label(_SHOWN[name], args))
 
 
-@function("ln(x); log(x); log10(x); log2(x)", group=NUMBERS)
+@function("ln(x); log10(x); log2(x)", group=NUMBERS)
 def _logarithm(name: str, args: list[TypedSql]) -> TypedSql:
     x = _double(name, args[0])
-    step = "ln" if name == "log" else name
-    shown = call_label(_SHOWN.get(name, name), args)
-    if name == "log":
+    sql = f"CASE WHEN {x.sql} <= 0 THEN NULL ELSE {name}({x.sql}) END"
+    return combined(sql, DOUBLE, [x], label=call_label(_SHOWN.get(name, name), args))
+
+
+@function("log(base, x)", group=NUMBERS, most=2)
+def _logarithm_to_base(name: str, args: list[TypedSql]) -> TypedSql:
+    x = _double(name, args[-1])
+    natural = f"CASE WHEN {x.sql} <= 0 THEN NULL ELSE ln({x.sql}) END"
+    if len(args) == 1:
         shown = None if args[0].label is None else f"LOG(E(), {args[0].label})"
-    sql = f"CASE WHEN {x.sql} <= 0 THEN NULL ELSE {step}({x.sql}) END"
-    return combined(sql, DOUBLE, [x], label=shown)
+        return combined(natural, DOUBLE, [x], label=shown)
+    base = _double(name, args[0])
+    sql = f"CASE WHEN {base.sql} <= 0 THEN NULL ELSE {natural} / ln({base.sql}) END"
+    return combined(sql, DOUBLE, [base, x], label=call_label("LOG", args))
 
 
 @function("pow(x, y); power(x, y)", group=NUMBERS, least=2)

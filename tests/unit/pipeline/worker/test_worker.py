@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.unit.pipeline.worker.worker_kit import (
 )
 
 from millrace.pipeline.core import hops
+from millrace.pipeline.worker.turn import LeasedUnit
 
 
 def plus_one(row: dict[str, Any]) -> dict[str, Any]:
@@ -37,6 +39,25 @@ def test_a_cheap_step_gives_every_row_once(tmp_path: Path) -> None:
     bench.run()
 
     assert output(bench.broker, "plus") == [value + 1 for value in range(10_000)]
+
+
+def same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def test_a_turn_that_ends_within_rows_that_were_read_leaves_none_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(5)  # noqa: S311 - a seed replays it
+    monkeypatch.setattr(LeasedUnit, "goes_on", lambda _: chance.random() < 0.7)
+    small_reads = QUICK.with_options(job_read_ahead_bytes=400)
+    step = map_step("same", same, rows="batch", batch_rows=2)
+    bench = Bench(tmp_path, [hop(step)], small_reads)
+    fill(bench.broker, range(300))
+
+    bench.run()
+
+    assert output(bench.broker, "same") == list(range(300))
 
 
 def test_an_expensive_step_is_called_once_for_each_row(tmp_path: Path) -> None:

@@ -173,18 +173,32 @@ def _translate(name: str, args: list[TypedSql]) -> TypedSql:
 
 @function("concat_ws(separator, a, b, ...)", group=TEXT, most=ANY_NUMBER)
 def _concat_ws(name: str, args: list[TypedSql]) -> TypedSql:
-    for part in args:
-        if part.type.arrow is not None:
-            raise NotNative(
-                "concat_ws joins no arrays here", found=part.label or "", fix="name texts"
-            )
-    parts = [text(part, name) for part in args]
-    label = call_label(name, args)
-    if len(parts) == 1:
-        sql = f"CASE WHEN {parts[0].sql} IS NULL THEN NULL ELSE '' END"
-        return combined(sql, STRING, parts, label=label)
-    sql = f"concat_ws({', '.join(part.sql for part in parts)})"
-    return combined(sql, STRING, parts, label=label)
+    """Texts, and the texts of arrays, with a separator between them; nulls are left out."""
+    separator, label = text(args[0], name), call_label(name, args)
+    parts = [_joined(part) for part in args[1:]]
+    if any(part.type.is_array for part in parts):
+        if not isinstance(args[0].literal, str):
+            raise NotNative("concat_ws of arrays needs its separator written out", fix="write it")
+        lists = [
+            f"coalesce({part.sql}, [])" if part.type.is_array else f"[{part.sql}]" for part in parts
+        ]
+        kept = f"list_filter(list_concat({', '.join(lists)}), lambda part: part IS NOT NULL)"
+        sql = f"coalesce(array_to_string({kept}, {separator.sql}), '')"
+    elif parts:
+        sql = f"concat_ws({', '.join(part.sql for part in [separator, *parts])})"
+    else:
+        sql = f"CASE WHEN {separator.sql} IS NULL THEN NULL ELSE '' END"
+    return combined(sql, STRING, [separator, *parts], label=label)
+
+
+def _joined(part: TypedSql) -> TypedSql:
+    if part.type.is_array and part.type.element == STRING:
+        return part
+    if part.type.is_nested or part.type.arrow is not None:
+        raise NotNative(
+            "concat_ws joins texts and arrays of texts here", found=part.label or "", fix="cast it"
+        )
+    return text(part, "concat_ws")
 
 
 @function("elt(n, a, b, ...)", group=TEXT, least=2, most=ANY_NUMBER)

@@ -7,6 +7,7 @@ from typing import Final
 from millrace.sql.functions.texts import (
     bit_functions,
     encoding_functions,
+    format_functions,
     text_functions,
     text_patterns,
     value_functions,
@@ -15,6 +16,7 @@ from millrace.sql.functions.texts import (
 MODULES: Final = (
     bit_functions,
     encoding_functions,
+    format_functions,
     text_functions,
     text_patterns,
     value_functions,

@@ -19,7 +19,7 @@ from millrace.sql.typed_sql import (
     combined,
     text_literal,
 )
-from millrace.sql.types import BOOLEAN, INT, STRING, VOID
+from millrace.sql.types import BOOLEAN, INT, STRING, VOID, array_of
 from millrace.sql.vectorised import pattern_calls
 from millrace.sql.vectorised.java_classes import PatternUnknown
 from millrace.sql.vectorised.java_patterns import JavaPattern, java_pattern
@@ -216,6 +216,23 @@ def _regexp_substr(name: str, args: list[TypedSql]) -> TypedSql:
     x, pattern = _text(args[0], name), _pattern(name, args[1])
     sql = f"nullif({_extracted(x, pattern, 0)}, '')"
     return combined(sql, STRING, [x], label=call_label(name, args))
+
+
+@function("regexp_extract_all(s, pattern, group)", group=PATTERNS, least=2, most=3)
+def _regexp_extract_all(name: str, args: list[TypedSql]) -> TypedSql:
+    x, pattern = _text(args[0], name), _pattern(name, args[1])
+    number = _group_number(name, args, pattern)
+    _never_empty(name, pattern)
+    if pattern.re2 is None or pattern.has_end or pattern.has_pairs or number > 9:  # noqa: PLR2004
+        raise NotNative(
+            f"{name} has a pattern that only Java's regular expressions know",
+            found=args[1].label or "",
+            fix="leave out $, (?i), [aA] and look-aheads",
+        )
+    every = f"regexp_extract_all({x.sql}, {text_literal(pattern.re2)}, {number})"
+    sql = f"list_transform({every}, lambda part: coalesce(part, ''))"
+    label = call_label(name, args[:2], str(number))
+    return combined(sql, array_of(STRING), [x], label=label)
 
 
 @function("regexp_count(s, pattern)", group=PATTERNS, least=2)
