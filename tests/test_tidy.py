@@ -67,7 +67,6 @@ INNER_LAYERS = {
         "spark_labels",
         "connect_literals",
         "connect_expressions",
-        "classic_columns",
         "expression_typing",
         "expressions",
         "implied_conditions",

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, Union
 
 from sqlglot import exp
 
+from millrace.datasets.classic_columns import classic_tree
 from millrace.plan.builders.build_select import attribute_tree
 from millrace.plan.relation import Relation
 from millrace.sql import connect_expressions
-from millrace.sql.classic_columns import classic_tree
 from millrace.sql.parser import read
 from millrace.sql.syntax_errors import pointed, refuse_name
 from millrace.sql.typed_sql import ExpressionRefused

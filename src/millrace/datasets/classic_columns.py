@@ -22,7 +22,7 @@ _UNBOUNDED: Final = {"UnboundedPreceding$": "PRECEDING", "UnboundedFollowing$": 
 
 def classic_tree(column: Any) -> exp.Expression:  # noqa: ANN401 - a column of PySpark
     """A column of a classic session as a tree."""
-    return _tree(column._jc.node())  # noqa: SLF001 - PySpark has no other way to it
+    return _tree(column._jc.node())
 
 
 def _tree(node: Any) -> exp.Expression:  # noqa: ANN401 - an object of the JVM
@@ -122,7 +122,7 @@ def _order(node: Any) -> exp.Expression:  # noqa: ANN401 - as above
 
 def _case(node: Any) -> exp.Expression:  # noqa: ANN401 - as above
     pairs = _all(node.branches())
-    branches = [exp.If(this=_tree(pair._1()), true=_tree(pair._2())) for pair in pairs]  # noqa: SLF001 - names of Scala
+    branches = [exp.If(this=_tree(pair._1()), true=_tree(pair._2())) for pair in pairs]
     otherwise = node.otherwise()
     default = _tree(otherwise.get()) if otherwise.isDefined() else None
     return exp.Case(ifs=branches, default=default)
