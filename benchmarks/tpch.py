@@ -7,8 +7,8 @@ table; the answers are compared. Spark and DuckDB run `examples/tpch/sql`, Millr
 `examples/tpch/queries`. A query runs once before it is measured, so that code is compiled and files
 are in memory, and the median of the rounds counts; large scales can do with `--warm-ups 0`.
 
-- Millrace: each run in a workspace of its own, so nothing is reused. Joins run in the order they
-  are written in; what goes between stages, and the answer, are at rest when it is done.
+- Millrace: each run in a workspace of its own, so nothing is reused. What goes between stages,
+  and the answer, are at rest when it is done.
 - Spark: 4.3 with its defaults, which include adaptive execution, and `--spark-memory` as its heap.
 - Spark with Parquet between its stages: the queries as they are written for Millrace, over
   DataFrames of the columns that the query names. What a join or a group-by made is written to

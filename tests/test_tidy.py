@@ -64,7 +64,7 @@ INNER_LAYERS = {
         "ordered_offsets",
         "parser",
         "spark_text",
-        "spark_labels",
+        "labels",
         "connect_literals",
         "connect_expressions",
         "expression_typing",

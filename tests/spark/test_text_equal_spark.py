@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.text_kit import TABLE, connection, difference, evaluated, listed
 
-from millrace.errors import UserError
+import millrace as mr
+from millrace.errors import TaskFailed, UserError
 from millrace.sql.expressions import parse_named
 
 pytestmark = pytest.mark.spark
@@ -96,3 +97,17 @@ def test_every_character_has_sparks_cases(spark: SparkSession, tmp_path: Path) -
         [(_, mine)] = parse_named(f"{text} AS x", table.schema, call=text)
         wrong = f"SELECT s FROM codes WHERE {mine.sql} IS DISTINCT FROM c{number}"
         assert database.sql(wrong).fetchall() == [], text
+
+
+def test_functions_of_ours_run_in_tasks_and_refuse_values_in_words(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pq.write_table(TABLE, tmp_path / "texts.parquet")
+    workspace = mr.open(tmp_path / "mill", spark)
+    rows = workspace.read_parquet(str(tmp_path / "texts.parquet"))
+    texts = ["initcap(s) AS a", "xxhash64(s, i) AS b", "regexp_instr(s, '[a-c]') AS c"]
+    mine = rows.select("id", *texts).sort("id").to_arrow()
+    theirs = spark.read.parquet(str(tmp_path / "texts.parquet")).orderBy("id")
+    assert mine.to_pylist() == theirs.selectExpr("id", *texts).toArrow().to_pylist()
+    with pytest.raises(TaskFailed, match="a character of .* is not in US-ASCII"):
+        rows.select("encode(s, 'US-ASCII') AS e").to_arrow()

@@ -14,6 +14,10 @@ from sqlglot import exp
 
 from millrace import functions as F  # noqa: N812 - as everybody does
 from millrace.errors import UserError
+from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_udf_calls import keep_calls, udf_tree
+from millrace.plan.builders.name_resolution import plan_column
+from millrace.plan.nodes.map_batches import FunctionRows
 from millrace.spark.udfs.ddl_types import type_of_ddl
 from millrace.spark.udfs.pickled_results import taken
 from millrace.spark.udfs.pyspark_functions import function_of_udf
@@ -98,3 +102,19 @@ def test_functions_are_made_and_called_without_a_session() -> None:
     for udf in made:
         tree = column_tree(udf("a").alias("r"))
         assert tree.find(exp.Anonymous).meta["udf"].python_udf.command  # type: ignore[union-attr]
+
+
+def test_no_call_is_made_for_rows_that_the_rest_of_a_condition_drops() -> None:
+    rows = FunctionRows(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    half = function_of_udf(F.udf(lambda x: x // 2, "long"))
+    call = exp.GT(this=udf_tree(half, [plan_column("a")]), expression=exp.Literal.number(1))
+    native = exp.GT(this=plan_column("b"), expression=exp.Literal.number(0))
+
+    plan = keep_calls(BuildContext(), rows, exp.And(this=call, expression=native))
+
+    drawn, node = [], plan
+    while node.children:
+        drawn.append(type(node).__name__)
+        (node,) = node.children
+    assert drawn == ["Project", "Filter", "UdfCalls", "Filter"]
+    assert plan.schema.names == ["a", "b"]

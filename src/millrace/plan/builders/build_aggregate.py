@@ -30,8 +30,8 @@ from millrace.plan.nodes.node import Node
 from millrace.plan.relation import Attribute, Relation, free_columns
 from millrace.sql.aggregates.aggregate_expressions import typed_aggregate
 from millrace.sql.functions.function_registry import AGGREGATES
+from millrace.sql.labels.spark_labels import spark_label
 from millrace.sql.parser import canonical
-from millrace.sql.spark_labels import spark_label
 from millrace.sql.typed_sql import ExpressionRefused
 
 _CLAUSES: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)

@@ -18,7 +18,7 @@ from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
 from millrace.plan.relation import Attribute, Relation, free_columns, picked_columns
 from millrace.sql.expressions import Expression, expression_of, own_name
-from millrace.sql.spark_labels import spark_label
+from millrace.sql.labels.spark_labels import spark_label
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 

@@ -14,7 +14,7 @@ from millrace.errors import UserError
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_rows import check_hashable
 from millrace.plan.builders.name_resolution import plan_column
-from millrace.plan.builders.operators import keep, project
+from millrace.plan.builders.operators import all_of, keep, project
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import select_only
 from millrace.plan.nodes.user_code.grouped_map import GroupedCalls, MapRows, RowsByKey
@@ -22,6 +22,7 @@ from millrace.plan.nodes.user_code.udf_calls import UdfCalls
 from millrace.plan.nodes.user_code.user_function import FunctionCall, UserFunction
 from millrace.plan.relation import free_columns
 from millrace.sql.connect_expressions import UDF
+from millrace.sql.parser import operands
 from millrace.sql.typed_sql import ExpressionRefused
 
 _FUNCTION: Final = "user function"
@@ -110,8 +111,18 @@ def project_calls(
 
 
 def keep_calls(context: BuildContext, node: Node, condition: exp.Expression) -> Node:
-    """The rows for which a condition is true, with calls of users' functions in it."""
-    below, (tree,) = with_udf_columns(context, node, [condition])
+    """The rows for which a condition is true, with calls of users' functions in it.
+
+    As in Spark, parts without calls come first: no call is made for rows that they drop.
+    """
+    parts = operands(condition, exp.And, through_brackets=True)
+    plain = [part for part in parts if not has_udf(context, part)]
+    if len(plain) == len(parts):
+        return keep(context, node, condition)
+    if plain:
+        node = keep(context, node, all_of(plain))
+    rest = all_of([part for part in parts if has_udf(context, part)])
+    below, (tree,) = with_udf_columns(context, node, [rest])
     return select_only(keep(context, below, tree), node.schema.names)
 
 

@@ -14,7 +14,7 @@ from millrace.plan.builders.name_resolution import plan_column, resolve
 from millrace.plan.builders.operators import named, project
 from millrace.plan.nodes.row_makers.expand import Expand
 from millrace.plan.relation import Attribute, Relation, free_columns
-from millrace.sql.spark_labels import spark_label
+from millrace.sql.labels.spark_labels import spark_label
 from millrace.sql.typed_sql import ExpressionRefused
 
 _NUMBER: Final = "__grouping_set"

@@ -26,7 +26,7 @@ from millrace.plan.statements.order_clauses import (
 )
 from millrace.plan.statements.query_scope import QueryScope
 from millrace.plan.statements.subqueries import conjuncts, filtered, with_subqueries
-from millrace.sql.spark_labels import spark_label
+from millrace.sql.labels.spark_labels import spark_label
 from millrace.sql.typed_sql import NotNative
 
 _KNOWN: Final = frozenset(

@@ -13,8 +13,8 @@ from millrace.sql.connect_expressions import column_tree
 from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.expressions import scope_of
 from millrace.sql.functions.nested.field_updates import UPDATE_FIELD
+from millrace.sql.labels.spark_labels import spark_label
 from millrace.sql.parser import canonical, read
-from millrace.sql.spark_labels import spark_label
 from millrace.sql.typed_sql import NotNative
 
 KIND = pa.struct({"a": pa.int32(), "in": pa.struct({"b": pa.string(), "c": pa.int64()})})

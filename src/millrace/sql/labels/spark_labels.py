@@ -7,12 +7,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from sqlglot import exp
 
 from millrace.sql.functions.nested.field_updates import is_update
+from millrace.sql.labels.call_labels import (
+    call_label,
+    window_label,
+    with_nulls_label,
+    within_group_label,
+)
 from millrace.sql.parser import LITERAL, canonical
 from millrace.sql.spark_dialect import BitwiseUnsignedShift
 
@@ -67,7 +73,32 @@ def _negative(tree: exp.Expression) -> str:
     return f"-{inner}" if isinstance(tree.this, exp.Literal) else f"(- {inner})"
 
 
+def _case(tree: exp.Expression) -> str:
+    subject = None if tree.this is None else _label(tree.this)
+    branches = []
+    for branch in tree.args["ifs"]:
+        test = _label(branch.this)
+        test = test if subject is None else f"({subject} = {test})"
+        branches.append(f"WHEN {test} THEN {_label(branch.args['true'])}")
+    default = tree.args.get("default")
+    last = f" ELSE {_label(default)}" if default is not None else ""
+    return f"CASE {' '.join(branches)}{last} END"
+
+
+def _if(tree: exp.Expression) -> str:
+    parts = [tree.this, tree.args["true"], tree.args.get("false")]
+    return f"(IF({_listed(part for part in parts if part is not None)}))"
+
+
+def _in(tree: exp.Expression) -> str:
+    if not tree.expressions:
+        return canonical(tree).replace("`", "")
+    return f"({_label(tree.this)} IN ({_listed(tree.expressions)}))"
+
+
 def _cast(tree: exp.Expression) -> str:
+    if type(tree) is exp.Cast and isinstance(tree.this, exp.Literal):
+        return f"{tree.args['to'].sql(dialect='spark').upper()} '{tree.this.name}'"
     word = "TRY_CAST" if tree.args.get("safe") else "CAST"
     return f"{word}({_label(tree.this)} AS {tree.args['to'].sql(dialect='spark').upper()})"
 
@@ -95,7 +126,37 @@ def _call(tree: exp.Expression) -> str:
         return _update(tree)
     if tree.name.startswith(LITERAL):
         return str(tree.expressions[0].name)
-    return f"{tree.name}({', '.join(map(_label, tree.expressions))})"
+    assert isinstance(tree, exp.Anonymous)
+    return call_label(tree, _label)
+
+
+def _is(tree: exp.Expression, *, negated: bool = False) -> str:
+    if not isinstance(tree.expression, exp.Null):
+        return canonical(tree).replace("`", "")
+    return f"({_label(tree.this)} IS {'NOT ' if negated else ''}NULL)"
+
+
+def _not(tree: exp.Expression) -> str:
+    inner = tree.this
+    if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
+        return _is(inner, negated=True)
+    return f"(NOT {_label(inner)})"
+
+
+def _listed(trees: Iterable[exp.Expression]) -> str:
+    return ", ".join(map(_label, trees))
+
+
+def _interval(tree: exp.Expression) -> str:
+    unit = tree.args.get("unit")
+    if not isinstance(unit, exp.Var) or not isinstance(tree.this, exp.Literal):
+        return canonical(tree).replace("`", "")
+    return f"INTERVAL '{tree.this.name}' {unit.name.upper().removesuffix('S')}"
+
+
+def _like(tree: exp.Expression) -> str:
+    label = f"{_label(tree.this)} LIKE {_label(tree.expression)}"
+    return f"(NOT {label})" if tree.args.get("negate") else label
 
 
 _WRITTEN: Final[dict[type[exp.Expression], Callable[[exp.Expression], str]]] = {
@@ -107,12 +168,29 @@ _WRITTEN: Final[dict[type[exp.Expression], Callable[[exp.Expression], str]]] = {
     exp.Null: lambda _: "NULL",
     exp.Boolean: lambda tree: "true" if tree.this else "false",
     exp.NEQ: lambda tree: f"(NOT ({_label(tree.this)} = {_label(tree.expression)}))",
-    exp.Not: lambda tree: f"(NOT {_label(tree.this)})",
+    exp.Not: _not,
+    exp.Is: _is,
     exp.Neg: _negative,
     exp.BitwiseNot: lambda tree: f"~{_label(tree.this)}",
     exp.Distinct: lambda tree: "DISTINCT " + ", ".join(map(_label, tree.expressions)),
     exp.Cast: _cast,
     exp.TryCast: _cast,
     exp.Anonymous: _call,
+    exp.RawString: lambda tree: str(tree.name),
+    exp.Extract: lambda tree: f"extract({tree.name} FROM {_label(tree.expression)})",
+    exp.Escape: lambda tree: f"{_label(tree.this)} ESCAPE '{tree.expression.name}'",
+    exp.Case: _case,
+    exp.If: _if,
+    exp.In: _in,
+    exp.Like: _like,
+    exp.DPipe: lambda tree: f"concat({_listed([tree.this, tree.expression])})",
+    exp.Between: lambda tree: (
+        f"between({_listed([tree.this, tree.args['low'], tree.args['high']])})"
+    ),
+    exp.IgnoreNulls: lambda tree: with_nulls_label(tree, _label),
+    exp.RespectNulls: lambda tree: with_nulls_label(tree, _label),
+    exp.WithinGroup: lambda tree: within_group_label(tree, _label),
+    exp.Window: lambda tree: window_label(tree, _label),
+    exp.Interval: _interval,
     exp.Filter: lambda tree: f"{_label(tree.this)} FILTER (WHERE {_label(tree.expression.this)})",
 }

@@ -1,0 +1,1 @@
+"""The names that Spark gives to columns without AS."""
