@@ -44,6 +44,10 @@ def _all(values: Any) -> list[Any]:  # noqa: ANN401 - a Seq of Scala
     return [values.apply(number) for number in range(values.size())]
 
 
+def _inside(some: Any) -> Any:  # noqa: ANN401 - an Option of Scala
+    return some.productElement(0)
+
+
 def _literal(node: Any) -> exp.Expression:  # noqa: ANN401 - as above
     value = node.value()
     match value:
@@ -108,7 +112,7 @@ def _alias(node: Any) -> exp.Expression:  # noqa: ANN401 - as above
 
 def _cast(node: Any) -> exp.Expression:  # noqa: ANN401 - as above
     mode = node.evalMode()
-    safe = bool(mode.isDefined()) and "Try" in _kind(mode.get())
+    safe = bool(mode.isDefined()) and "Try" in _kind(_inside(mode))
     return cast_tree(_tree(node.child()), str(node.dataType().sql()), safe=safe)
 
 
@@ -124,7 +128,7 @@ def _case(node: Any) -> exp.Expression:  # noqa: ANN401 - as above
     pairs = _all(node.branches())
     branches = [exp.If(this=_tree(pair._1()), true=_tree(pair._2())) for pair in pairs]
     otherwise = node.otherwise()
-    default = _tree(otherwise.get()) if otherwise.isDefined() else None
+    default = _tree(_inside(otherwise)) if otherwise.isDefined() else None
     return exp.Case(ifs=branches, default=default)
 
 
@@ -137,7 +141,7 @@ def _window(node: Any) -> exp.Expression:  # noqa: ANN401 - as above
     if orders:
         window.set("order", exp.Order(expressions=[_tree(order) for order in orders]))
     if spec.frame().isDefined():
-        frame = spec.frame().get()
+        frame = _inside(spec.frame())
         start, start_side = _bound(frame.lower())
         end, end_side = _bound(frame.upper())
         kind = "ROWS" if "Row" in _kind(frame.frameType()) else "RANGE"
