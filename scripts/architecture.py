@@ -24,7 +24,7 @@ SRC = ROOT / "src" / "millrace"
 PICTURE = ROOT / "docs" / "pictures" / "architecture.svg"
 BASE = "base"
 """The small modules that all rooms use."""
-FACE = {"sql_views": "datasets"} | dict.fromkeys(
+FACE = dict.fromkeys(
     ("workspace", "workspace_sql", "workspace_reader", "spark_session"), "workspace"
 )
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 184, 84, 34, 56, 24

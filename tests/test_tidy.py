@@ -27,7 +27,7 @@ LAYERS = [
     {"sql"},
     {"plan"},
     {"engine"},
-    {"datasets", "sql_views"},
+    {"datasets"},
     {"transport"},
     {"pipeline"},
     {"execute"},

@@ -13,6 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace.config import Config
+from millrace.datasets.sql_views import SqlViews
 from millrace.errors import MillraceError
 from millrace.plan.nodes.node import Node
 from millrace.plan.relation import Relation, relation_of
@@ -20,7 +21,6 @@ from millrace.plan.statements.connect_relations import ConnectPlan
 from millrace.spark.frames.query_frames import frame_scan
 from millrace.sql.expressions import as_user_error
 from millrace.sql.text_limits import limits_of
-from millrace.sql_views import SqlViews
 
 _FORMATS: Final = frozenset({"parquet"})
 """Formats whose files are read with Spark's answer without a schema or options."""

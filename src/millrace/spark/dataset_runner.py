@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.datasets.sql_views import SqlViews
 from millrace.execute.publish_folder import Draft
 from millrace.names import path_text
 from millrace.plan.builders.build_context import UserFunctions
@@ -19,7 +20,6 @@ from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.text_limits import limits_of
-from millrace.sql_views import SqlViews
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from millrace.execute.shuffle_workspace import ShuffleWorkspace
     from millrace.spark.udfs.udf_registry import UdfRegistry
-    from millrace.sql_views import SqlViews
 
 
 class DatasetRunner:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.datasets.dataset import Dataset
 from millrace.datasets.dataset_base import plan_of
+from millrace.datasets.sql_views import SqlViews
 from millrace.durations import ms
 from millrace.engine.json_keys import JsonKeys
 from millrace.errors import UserError
@@ -43,7 +44,6 @@ from millrace.shuffle import arrow_inputs, cleanup, runs
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.dataset_runner import DatasetRunner
-from millrace.sql_views import SqlViews
 from millrace.storage.local import LocalStore
 from millrace.storage.store import Store
 from millrace.storage.workspace_home import WorkspaceHome

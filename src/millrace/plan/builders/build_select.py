@@ -11,6 +11,7 @@ from millrace.plan.builders.build_aggregate import GroupedRows, has_aggregate
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_udf_calls import keep_calls, with_udf_columns
 from millrace.plan.builders.build_windows import with_window_columns
+from millrace.plan.builders.generators.generator_items import attribute_tree, with_generators
 from millrace.plan.builders.name_resolution import attribute_of, is_resolved, plan_column, resolve
 from millrace.plan.builders.operators import named, project, typed
 from millrace.plan.nodes.aggregate import Aggregate
@@ -20,6 +21,8 @@ from millrace.plan.relation import Attribute, Relation, free_columns, picked_col
 from millrace.sql.expressions import Expression, expression_of, own_name
 from millrace.sql.labels.spark_labels import spark_label
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
+
+__all__ = ["SelectItem", "attribute_tree", "expand_stars", "select", "where", "with_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class SelectItem:
 
 def select(context: BuildContext, relation: Relation, trees: Sequence[exp.Expression]) -> Relation:
     """The columns of a select list. With an aggregate in it, all rows become one."""
-    trees = expand_stars(relation, trees)
+    relation, trees = with_generators(context, relation, expand_stars(relation, trees))
     if any(map(has_aggregate, trees)):
         grouped = GroupedRows(context, relation, ())
         rewritten = [grouped.rewrite_item(tree) for tree in trees]
@@ -57,13 +60,6 @@ def expand_stars(relation: Relation, trees: Sequence[exp.Expression]) -> list[ex
         else:
             out.append(tree)
     return out
-
-
-def attribute_tree(attribute: Attribute) -> exp.Expression:
-    """An attribute as an item of a select list that passes it on as it is."""
-    column = plan_column(attribute.column)
-    column.meta["attribute"] = attribute
-    return column
 
 
 def _starred(relation: Relation, tree: exp.Expression, star: exp.Star) -> list[Attribute]:

@@ -20,7 +20,7 @@ from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.expressions import Expression, expression_of, scope_of
 from millrace.sql.functions.nested.field_updates import expand_updates
 from millrace.sql.parser import canonical, operands
-from millrace.sql.typed_sql import NotNative, TypedSql
+from millrace.sql.typed_sql import ExpressionRefused, NotNative, TypedSql
 from millrace.sql.types import BOOLEAN, VOID
 
 Labels = Mapping[str, str]
@@ -115,7 +115,7 @@ def native_or_spark(
         return context.on_spark(tables, spark_sql(), reason_of(refused))
 
 
-def reason_of(refused: NotNative) -> str:
+def reason_of(refused: ExpressionRefused) -> str:
     """Why an operator runs on Spark, in a line."""
     return f"{refused.what} ({refused.found})" if refused.found else refused.what
 

@@ -9,10 +9,10 @@ from millrace.plan.nodes.node import Node
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.query_scope import QueryScope
 from millrace.sql.parser import canonical
-from millrace.sql.typed_sql import ExpressionRefused, NotNative
+from millrace.sql.typed_sql import ExpressionRefused
 
 
-def query_on_spark(scope: QueryScope, tree: exp.Expression, refused: NotNative) -> Relation:
+def query_on_spark(scope: QueryScope, tree: exp.Expression, refused: ExpressionRefused) -> Relation:
     """The rows of a query that Spark runs; names that are not known here are Spark's."""
     assert scope.context.on_spark is not None
     inputs: dict[tuple[str, ...], tuple[str, Node]] = {}
@@ -43,7 +43,7 @@ def _relation(scope: QueryScope, name: tuple[str, ...]) -> Relation | None:
     return None if catalog is None else catalog.relation(name)
 
 
-def _labelled(relation: Relation, refused: NotNative) -> Node:
+def _labelled(relation: Relation, refused: ExpressionRefused) -> Node:
     """The plan of a table, whose columns are found by their labels."""
     if not relation.has_unique_labels:
         raise ExpressionRefused(

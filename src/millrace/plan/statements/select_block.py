@@ -11,11 +11,11 @@ from millrace.plan.builders.build_aggregate import has_aggregate, is_aggregate
 from millrace.plan.builders.build_rows import distinct
 from millrace.plan.builders.build_select import expand_stars, select
 from millrace.plan.builders.build_sort import sort
+from millrace.plan.builders.generators.generator_items import with_generators
 from millrace.plan.builders.name_resolution import find, is_resolved, plan_column
 from millrace.plan.builders.operators import named
 from millrace.plan.relation import Relation
 from millrace.plan.statements.from_clause import from_rows
-from millrace.plan.statements.generators import with_generators
 from millrace.plan.statements.grouping_clause import grouped_rows
 from millrace.plan.statements.order_clauses import (
     check_ordinal,

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from millrace.errors import UserError
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.relation import Relation
 from millrace.plan.statements.order_clauses import ordered_and_limited
@@ -18,12 +19,28 @@ from millrace.plan.statements.query_scope import QueryScope, aliased
 from millrace.plan.statements.select_block import select_block
 from millrace.plan.statements.set_operations import set_operation
 from millrace.plan.statements.table_sources import table_source
-from millrace.sql.typed_sql import NotNative
+from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 
 def statement_relation(context: BuildContext, tree: exp.Expression) -> Relation:
     """The rows of a query."""
-    return _build(QueryScope(context=context, build=_build), tree).only_visible()
+    scope = QueryScope(context=context, build=_build)
+    try:
+        return _build(scope, tree).only_visible()
+    except NotNative:
+        raise
+    except ExpressionRefused as refused:
+        if context.on_spark is None or not _has_subquery(tree):
+            raise
+        try:
+            return query_on_spark(scope, tree, refused)
+        except UserError:
+            raise refused from None
+
+
+def _has_subquery(tree: exp.Expression) -> bool:
+    """Whether a query stands inside another, where names may mean more than is known here."""
+    return any(query is not tree for query in tree.find_all(exp.Select))
 
 
 def _build(scope: QueryScope, tree: exp.Expression) -> Relation:
