@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from millrace.engine.function_install import install_functions
 from millrace.sql.aggregates.aggregate_calls import AggregateCall
 from millrace.sql.aggregates.aggregate_expressions import AggregateExpression, parse_aggregate
 from millrace.sql.expressions import quoted
@@ -34,6 +35,7 @@ def aggregated(
     calls = [call for one in parsed for call in one.calls]
     named = [(f"v{number}", call) for number, call in enumerate(calls)]
     connection = duckdb.connect(config={"threads": 1})
+    install_functions(connection)
     connection.execute("SET TimeZone = 'UTC'")
     table = table.append_column("task", pa.array(split or [0] * len(table), pa.int32()))
     connection.register("source", table)
