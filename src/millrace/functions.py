@@ -23,9 +23,12 @@ else:
         """A function of Spark's, loaded at its first use."""
         if name.startswith("__"):
             raise AttributeError(f"module 'millrace.functions' has no attribute {name!r}")
-        own = "millrace.spark.udfs.function_makers"
-        module = own if name in _MAKERS else "pyspark.sql.connect.functions"
-        return getattr(import_module(module), name)
+        if name in _MAKERS:
+            return getattr(import_module("millrace.spark.udfs.function_makers"), name)
+        of_connect = import_module("pyspark.sql.connect.functions")
+        if hasattr(of_connect, name):
+            return getattr(of_connect, name)
+        return getattr(import_module("pyspark.sql.functions"), name)  # Classes of both.
 
     def __dir__() -> list[str]:
         return dir(import_module("pyspark.sql.connect.functions"))

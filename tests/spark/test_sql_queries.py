@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from _pytest.mark.structures import ParameterSet
 from pyspark.sql import SparkSession
 
 import millrace as mr
@@ -55,10 +56,17 @@ TABLES = {"orders": ORDERS, "people": PEOPLE, "empty": EMPTY, "lists": LISTS}
 TEXTS = (Path(__file__).parent / "sql_queries.txt").read_text(encoding="utf-8")
 
 
-def queries(section: str) -> list[str]:
+QUICK_EVERY = 5  # The quick run takes every fifth query.
+
+
+def queries(section: str) -> list[ParameterSet]:
     """The queries of a section of the file."""
     lines = TEXTS.split(f"## {section}\n")[1].split("\n## ")[0].splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+    texts = [line for line in lines if line and not line.startswith("#")]
+    return [
+        pytest.param(text, marks=() if at % QUICK_EVERY == 0 else (pytest.mark.slow,))
+        for at, text in enumerate(texts)
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Union
 
 from sqlglot import exp
 
+from millrace.datasets.classic_columns import classic_tree
 from millrace.plan.builders.build_select import attribute_tree
 from millrace.plan.relation import Relation
 from millrace.sql import connect_expressions
@@ -31,19 +32,25 @@ _ORDER: Final = re.compile(
 )
 
 
+def is_column(given: object) -> bool:
+    """Whether this is a Column of PySpark, of either kind of session."""
+    return _has(given, "_expr") or _has(given, "_jc")
+
+
+def _has(given: object, name: str) -> bool:
+    """Whether an object has this attribute itself: a Column makes a field of every other name."""
+    return name in getattr(given, "__dict__", ())
+
+
 def column_tree(given: object, relation: Relation) -> exp.Expression:
     """The tree of a column: of its name, of Spark SQL, or of a Column object."""
     if isinstance(given, str):
         named = _named(given, relation)
         return named if named is not None else read(given)
-    if hasattr(given, "_expr"):
+    if _has(given, "_expr"):
         return connect_expressions.column_tree(given)
-    if hasattr(given, "_jc"):
-        raise ExpressionRefused(
-            "a column of a classic Spark session cannot be read here",
-            found=str(given),
-            fix="make it with `from millrace import functions as F`, or write Spark SQL as text",
-        )
+    if _has(given, "_jc"):
+        return classic_tree(given)
     return read(given)  # type: ignore[arg-type] # Not text: it is refused.
 
 
@@ -80,7 +87,7 @@ def order_tree(given: object, relation: Relation, ascending: bool | None = None)
 
 
 def _order(given: object, relation: Relation) -> exp.Expression:
-    if hasattr(given, "_expr") or hasattr(given, "_jc"):
+    if is_column(given):
         return column_tree(given, relation)
     if isinstance(given, int) and 0 < abs(given) <= len(relation.visible):
         tree = attribute_tree(relation.visible[abs(given) - 1])

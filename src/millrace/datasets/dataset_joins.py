@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from millrace.datasets.column_arguments import ColumnOrName, value_tree
+from millrace.datasets.column_arguments import ColumnOrName, is_column, value_tree
 from millrace.datasets.dataset_base import DatasetBase, relation_of_other
 from millrace.datasets.dataset_sets import DatasetSets
 from millrace.plan.builders.build_join import Names, join_kind, plan_join
@@ -73,7 +73,7 @@ class DatasetJoins(DatasetSets):
         right = relation_of_other(other, "join")
         kind = join_kind("inner" if how is None else how, call)
         keys = list(on) if isinstance(on, list | tuple) else [] if on is None else [on]
-        if any(not isinstance(key, str) and not _is_column(key) for key in keys):
+        if any(not isinstance(key, str) and not is_column(key) for key in keys):
             name_list(on)  # type: ignore[arg-type] # It refuses what is no text.
         if kind == "cross" and keys:
             kind = "inner"
@@ -167,7 +167,3 @@ class DatasetJoins(DatasetSets):
 
     def _other_plan(self, other: object, call: str) -> Node:
         return relation_of_other(other, call).output()
-
-
-def _is_column(given: object) -> bool:
-    return hasattr(given, "_expr") or hasattr(given, "_jc")

@@ -14,6 +14,7 @@ from millrace.datasets.column_arguments import (
     column_tree,
     column_trees,
     flat,
+    is_column,
     value_tree,
 )
 from millrace.datasets.dataset_base import DatasetBase, shown_call
@@ -132,10 +133,10 @@ class DatasetSelect(DatasetBase):
         """
         call = shown_call("drop", columns)
         relation = self._relation
-        names = name_list([column for column in columns if not hasattr(column, "_expr")])
+        names = name_list([column for column in columns if not is_column(column)])  # type: ignore[misc] # It refuses what is no text.
         dropped = {name.lower() for name in names}
         with self._building(call) as context:
-            trees = [column_tree(c, relation) for c in columns if hasattr(c, "_expr")]
+            trees = [column_tree(c, relation) for c in columns if is_column(c)]
             matches = [find(t, relation.visible) for t in trees if isinstance(t, exp.Column)]
             gone = {attribute.column for attribute in matches if attribute is not None}
             kept = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
-from millrace.datasets.column_arguments import ColumnOrName, column_tree, value_tree
+from millrace.datasets.column_arguments import ColumnOrName, column_tree, is_column, value_tree
 from millrace.datasets.dataset_base import building, dataset_with, relation_in
 from millrace.errors import UserError
 from millrace.plan.builders.build_aggregate import GroupedRows
@@ -20,7 +20,6 @@ from millrace.plan.builders.build_select import attribute_tree, select
 from millrace.plan.builders.operators import named
 from millrace.plan.relation import Relation
 from millrace.plan.statements.grouping_sets import GroupingSetRows
-from millrace.sql import connect_expressions
 from millrace.sql.connect_literals import cast_tree
 from millrace.sql.name_checks import named_texts
 from millrace.sql.typed_sql import ExpressionRefused
@@ -259,7 +258,7 @@ def pivoted(
     column = attribute_tree(long.visible[len(keys)])
     wide = []
     for value in pivot.values:
-        literal = value_literal(value)
+        literal = value_literal(value, relation)
         for attribute in values:
             label = value_label(value)
             if len(values) > 1:
@@ -271,10 +270,10 @@ def pivoted(
     return aggregated(context, long, key_trees, wide)
 
 
-def value_literal(value: Any) -> exp.Expression:  # noqa: ANN401 - a user's value
+def value_literal(value: Any, relation: Relation) -> exp.Expression:  # noqa: ANN401 - a user's value
     """A value of Python, or a column of a literal, as a tree."""
-    if hasattr(value, "_expr"):
-        return connect_expressions.column_tree(value)
+    if is_column(value):
+        return column_tree(value, relation)
     if value is None:
         return exp.Null()
     if isinstance(value, bool):

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, functions
 from pyspark.sql import GroupedData as SparkGroupedData
+from pyspark.sql import Window as SparkWindow
 from sqlglot import exp
 from tests.unit.engine.memory_kit import of, rows
 
@@ -170,6 +171,13 @@ ODD = {
 def test_every_method_of_a_column_is_read(name: str) -> None:
     method = getattr(F.col("a"), name)
     assert isinstance(column_tree(method(*METHODS.get(name, ()))), exp.Expression)
+
+
+def test_every_function_and_window_of_spark_is_here_without_a_session() -> None:
+    assert [name for name in functions.__all__ if not hasattr(F, name)] == []
+    windows = [name for name in dir(SparkWindow) if not name.startswith("_")]
+    assert [name for name in windows if not hasattr(Window, name)] == []
+    assert type(F.upper("a")) is type(F.col("a"))
 
 
 def test_cases_are_read() -> None:
