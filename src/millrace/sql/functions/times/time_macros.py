@@ -140,12 +140,10 @@ macro(
     "text",
     f"list_transform([regexp_extract(text, '{_TIME_OF_DAY}', [{_CLOCK_NAMES}])], lambda tg: "
     "CASE WHEN tg.hour = '' OR (tg.minute = '' AND NOT starts_with(text, 'T')) THEN NULL "
-    "WHEN tg.zone = '' THEN spark_instant("
-    "CAST(CAST(now() AS DATE) AS TIMESTAMP) + to_microseconds(spark_day_micros(tg))) "
-    "ELSE spark_instant_at(trim(tg.zone), CAST(CAST(timezone('UTC', now()) AS DATE) AS TIMESTAMP) "
-    "+ to_microseconds(spark_day_micros(tg))) END)[1]",
+    "ELSE error('the time of day ' || text || ' has no date: Spark would take the day of the run, "
+    "and saved rows would be wrong on the next day; to fix: put a date before it') END)[1]",
 )
-"""A time of day is one of the day on which it is read, as in Spark."""
+"""Null if the text is no time of day. One that is has another value each day, so it is refused."""
 macro(
     "spark_text_to_timestamp",
     "text",
