@@ -15,6 +15,7 @@ from examples.tpcds.judges import (
     spark_tables,
 )
 from pyspark.sql import SparkSession
+from tests.lacking import lacking
 
 import millrace as mr
 from millrace.errors import UserError
@@ -29,7 +30,7 @@ def made(scale: float) -> Path:
     try:
         return make_data(scale)
     except UserError as error:
-        pytest.skip(str(error))
+        lacking("tpcds", str(error))
 
 
 @pytest.fixture(scope="module")
