@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millrace.plan.builders.build_aggregate import GroupedRows, has_aggregate
@@ -12,7 +13,13 @@ from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_udf_calls import keep_calls, with_udf_columns
 from millrace.plan.builders.build_windows import with_window_columns
 from millrace.plan.builders.generators.generator_items import attribute_tree, with_generators
-from millrace.plan.builders.name_resolution import attribute_of, is_resolved, plan_column, resolve
+from millrace.plan.builders.name_resolution import (
+    attribute_of,
+    find,
+    is_resolved,
+    plan_column,
+    resolve,
+)
 from millrace.plan.builders.operators import named, project, typed
 from millrace.plan.nodes.aggregate import Aggregate
 from millrace.plan.nodes.node import Node
@@ -51,15 +58,42 @@ def where(context: BuildContext, relation: Relation, condition: exp.Expression) 
 
 
 def expand_stars(relation: Relation, trees: Sequence[exp.Expression]) -> list[exp.Expression]:
-    """The list with `*` and `t.*` replaced by the columns they stand for."""
+    """The list with `*`, `t.*` and `struct.*` replaced by the columns or fields they stand for."""
     out: list[exp.Expression] = []
     for tree in trees:
         star = tree.this if isinstance(tree, exp.Column) else tree
         if isinstance(star, exp.Star):
-            out += [attribute_tree(a) for a in _starred(relation, tree, star)]
+            fields = _fields(relation, tree)
+            out += fields or [attribute_tree(a) for a in _starred(relation, tree, star)]
         else:
             out.append(tree)
     return out
+
+
+def _fields(relation: Relation, tree: exp.Expression) -> list[exp.Expression]:
+    """The fields of the column that `column.*` names; none if it names a table, or all columns."""
+    if not isinstance(tree, exp.Column) or len(tree.parts) == 1 or any(tree.this.args.values()):
+        return []
+    table = [part.name.lower() for part in tree.parts[:-1]]
+    if any([q.lower() for q in a.qualifier[-len(table) :]] == table for a in relation.visible):
+        return []
+    names = [part.copy() for part in reversed(tree.parts[:-1])]
+    attribute = find(
+        exp.Column(**dict(zip(("this", "table", "db"), names, strict=False))), relation.attributes
+    )
+    kind = None if attribute is None else relation.node.schema.field(attribute.column).type
+    if attribute is None or kind is None or not pa.types.is_struct(kind):
+        return []
+    return [
+        named(
+            exp.Dot(
+                this=plan_column(attribute.column),
+                expression=exp.to_identifier(field.name, quoted=True),
+            ),
+            field.name,
+        )
+        for field in kind
+    ]
 
 
 def _starred(relation: Relation, tree: exp.Expression, star: exp.Star) -> list[Attribute]:

@@ -1,0 +1,149 @@
+"""Programs in the style of PySpark's tutorials run here, and their rows are Spark's.
+
+With only the import changed; unchanged, through Spark Connect; and killed half-way, then resumed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.conftest import MODE
+
+import millrace as mr
+
+pytestmark = pytest.mark.spark
+HERE = Path(__file__).parent / "tutorials"
+NAMES = ("sessions", "dimension", "funnel", "features", "logs")
+IMPORT = "from pyspark.sql import "
+CUT_UP = mr.Config().with_options(
+    one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=20_000
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("data")
+    chance = random.Random(3)  # noqa: S311 - a seed replays it
+    start = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+    clicks = {
+        "user": [chance.randrange(30) for _ in range(1500)],
+        "ts": [start + dt.timedelta(seconds=chance.randrange(500_000)) for _ in range(1500)],
+        "page": [chance.choice(["view", "view", "cart", "buy", "help"]) for _ in range(1500)],
+        "spent": [chance.choice([None, 1.5, 2.25, 10.0]) for _ in range(1500)],
+    }
+    clicks_table = pa.table(clicks).cast(
+        pa.schema(
+            {
+                "user": pa.int64(),
+                "ts": pa.timestamp("us", "UTC"),
+                "page": pa.string(),
+                "spent": pa.float64(),
+            }
+        )
+    )
+    customers = {
+        "cust": range(25),
+        "city": [chance.choice(["Lima", None, "Rome"]) for _ in range(25)],
+    }
+    updates = {
+        "cust": range(10, 40),
+        "city": [chance.choice(["Lima", "Oslo", None]) for _ in range(30)],
+        "day": [dt.date(2024, 5, 1 + n % 20) for n in range(30)],
+    }
+    lines = [
+        '{"level": "%s", "msg": "%s took %d ms", "ms": %d}'  # noqa: UP031 - JSON has braces
+        % (chance.choice(["INFO", "WARN"]), chance.choice(["Query", "Write to disk"]), n, n)
+        for n in range(200)
+    ]
+    lines += ["not json", '{"level": "WARN"}', ""]
+    for name, table in {
+        "clicks": clicks_table,
+        "customers": pa.table(customers),
+        "updates": pa.table(updates),
+        "lines": pa.table({"line": lines}),
+    }.items():
+        (out / name).mkdir()
+        half = table.num_rows // 2
+        pq.write_table(table.slice(0, half), out / name / "0.parquet")
+        pq.write_table(table.slice(half), out / name / "1.parquet")
+    return out
+
+
+def program(name: str, *, package: str = "pyspark.sql") -> ModuleType:
+    """A tutorial, with its imports of PySpark from another package."""
+    text = (HERE / f"{name}.py").read_text(encoding="utf-8")
+    assert IMPORT in text
+    text = text.replace(IMPORT, f"from {package} import ")
+    if package == "millrace":
+        text = text.replace("import DataFrame", "import Dataset as DataFrame")
+    module = ModuleType(f"{name}_of_{package.replace('.', '_')}")
+    exec(compile(text, f"{name}.py", "exec"), module.__dict__)  # noqa: S102 - a program of ours
+    return module
+
+
+def rows_of(frame: Any) -> list[tuple[object, ...]]:  # noqa: ANN401 - a DataFrame or a Dataset
+    return [tuple(row) for row in frame.collect()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_the_import_changes(
+    name: str, spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    expected = program(name).run(spark, str(folder))
+    with mr.open(tmp_path / "mill", spark, config=CUT_UP, create=True) as ws:
+        result = program(name, package="millrace").run(ws, str(folder))
+        assert result.columns == expected.columns
+        assert result.dtypes == expected.dtypes
+        rows = rows_of(expected)
+        assert rows_of(result) == rows
+        assert rows
+
+
+@pytest.mark.skipif(MODE != "connect", reason="a classic DataFrame has its plan in the JVM")
+@pytest.mark.parametrize("name", NAMES)
+def test_unchanged_through_connect(
+    name: str, spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    frame = program(name).run(spark, str(folder))
+    with mr.open(tmp_path / "mill", spark, config=CUT_UP, create=True) as ws:
+        durable = ws.durable(frame)
+        assert durable.columns == frame.columns
+        assert rows_of(durable) == rows_of(frame)
+
+
+RESUMED = """
+import sys
+from tests.spark.test_tutorials import CUT_UP, program, rows_of
+import millrace as mr
+ws = mr.open(sys.argv[2], config=CUT_UP, create=True)
+report = program(sys.argv[1], package="millrace").run(ws, sys.argv[3]).run()
+print("reused", report.reused, "ran", report.ran)
+ws.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sessions", "dimension", "funnel"])
+def test_killed_half_way_it_goes_on(name: str, folder: Path, tmp_path: Path) -> None:
+    def run(fault: str) -> subprocess.CompletedProcess[str]:
+        env = os.environ | {"MILLRACE_FAULT": fault, "PYTHONPATH": os.getcwd()}
+        command = [sys.executable, "-c", RESUMED, name, str(tmp_path / "mill"), str(folder)]
+        return subprocess.run(command, env=env, check=False, capture_output=True, text=True)
+
+    killed = run("dataset.driver.before_stage@2")
+    assert killed.returncode == -9, killed.stderr
+    resumed = run("")
+    assert resumed.returncode == 0, resumed.stderr
+    reused = int(resumed.stdout.split()[1])
+    assert reused > 0, resumed.stdout

@@ -1,0 +1,1 @@
+"""Programs as PySpark's tutorials write them. Only their first import changes for Millrace."""
