@@ -225,9 +225,11 @@ def test_a_union_needs_no_exchange_and_is_one_stage(orders: Dataset) -> None:
         "stage 0 -> the result",
         "  project cust",
         "    union of 2",
-        "      scan parquet, 1 file, columns cust",
+        "      project cust",
+        "        scan parquet, 1 file, columns cust",
         "      project amount as cust",
-        "        scan parquet, 1 file, columns amount",
+        "        project amount",
+        "          scan parquet, 1 file, columns amount",
     ]
 
 
@@ -309,12 +311,10 @@ def test_operators_say_what_they_need_and_how_their_rows_lie(
         (lambda one, _: one.sort(), "nothing to sort by"),
         (lambda one, _: one.sort("amuont"), "amount"),
         (lambda one, _: one.limit(-1), "not a number of rows"),
-        (lambda one, two: one.union(two), "union\\(\\) of different columns"),
+        (lambda one, two: one.union(two), "different numbers of columns"),
         (lambda one, _: one.repartition(0), "partitions"),
-        (lambda one, _: one.repartition(2, "nope"), "no column 'nope'"),
-        (lambda one, two: one.join(two), "has no keys"),
+        (lambda one, _: one.repartition(2, "nope"), "no column nope"),
         (lambda one, two: one.join(two, how="full", condition="amount > 1"), "has no keys"),
-        (lambda one, two: one.join(two, on="cust", how="cross"), "a cross join has no keys"),
         (lambda one, two: one.join(two, on="cust", condition="amount"), "not a condition"),
         (lambda one, two: one.join(two, on="cust", left_on="cust"), "give one of them"),
         (lambda one, two: one.join(two, left_on="note", right_on="cust"), "different types"),
