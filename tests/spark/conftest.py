@@ -13,6 +13,16 @@ from pyspark.sql import SparkSession
 MODE = os.environ.get("MILLRACE_TEST_SPARK", "classic")
 
 
+OTHER_MODE = {"classic": "connect_only", "connect": "classic_only"}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests of the other kind of session: they run in that kind's own part."""
+    others = [item for item in items if item.get_closest_marker(OTHER_MODE[MODE])]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
+
+
 def _connect() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

@@ -10,14 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's users do
-from tests.spark.conftest import MODE
 
 import millrace as mr
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.skipif(MODE != "connect", reason="a classic DataFrame has its plan in the JVM"),
-]
+# A classic DataFrame has its plan in the JVM.
+pytestmark = [pytest.mark.spark, pytest.mark.connect_only]
 
 
 def by_cust() -> WindowSpec:

@@ -240,11 +240,10 @@ def test_a_method_gives_sparks_rows(sides: dict[str, tuple[Frame, Frame, Any]], 
     assert sorted(rows) == sorted(their_rows)
 
 
+@pytest.mark.classic_only
 def test_columns_of_a_classic_session_are_read(
-    sides: dict[str, tuple[Frame, Frame, Any]], spark: SparkSession
+    sides: dict[str, tuple[Frame, Frame, Any]],
 ) -> None:
-    if not hasattr(spark, "_jvm"):
-        pytest.skip("Connect's columns are read as those of millrace.functions")
     orders, customers, _ = sides["ours"]
     _, _, classic = sides["theirs"]
     for name in ("when", "isin, between, like", "groupBy agg", "cast", "having"):

@@ -20,15 +20,14 @@ from tests.spark.times_table import TABLE
 
 from millrace.sql.typed_sql import ANSI
 
-pytestmark = pytest.mark.spark
+# A row's error is caught in the JVM of a classic session.
+pytestmark = [pytest.mark.spark, pytest.mark.classic_only]
 CASES = Path(__file__).parent / "times_cases.txt"
 ZONES = ("UTC", "America/Los_Angeles", "Asia/Kolkata", "Europe/Berlin", "Pacific/Apia")
 
 
 @pytest.fixture(scope="module")
 def frame(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataFrame]:
-    if getattr(spark, "_jvm", None) is None:
-        pytest.skip("a row's error is caught in the JVM of a classic session")
     path = Path(tmp_path_factory.mktemp("times")) / "table.parquet"
     pq.write_table(TABLE, path)
     given = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}

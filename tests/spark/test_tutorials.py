@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.conftest import MODE
 
 import millrace as mr
 
@@ -110,7 +109,7 @@ def test_only_the_import_changes(
         assert rows
 
 
-@pytest.mark.skipif(MODE != "connect", reason="a classic DataFrame has its plan in the JVM")
+@pytest.mark.connect_only
 @pytest.mark.parametrize("name", NAMES)
 def test_unchanged_through_connect(
     name: str, spark: SparkSession, folder: Path, tmp_path: Path
