@@ -184,12 +184,14 @@ class DatasetRunner:
 
     def eager_rows(self) -> int:
         """How many rows a notebook shows by itself, as Spark's eagerEval says; 0 for none."""
+        from millrace.spark.spark_presence import setting  # noqa: PLC0415 - as above
+
         session = self._started_spark()
         if session is None:
             return 0
-        enabled = session.conf.get("spark.sql.repl.eagerEval.enabled", "false")
-        most = session.conf.get("spark.sql.repl.eagerEval.maxNumRows", "20")
-        return int(most or 20) if str(enabled).lower() == "true" else 0
+        enabled = setting(session, self.config, "spark.sql.repl.eagerEval.enabled", "false")
+        most = setting(session, self.config, "spark.sql.repl.eagerEval.maxNumRows", "20")
+        return int(most) if enabled.lower() == "true" else 0
 
     def scan_frame(self, frame: DataFrame) -> Node:
         """A Spark DataFrame as a plan."""

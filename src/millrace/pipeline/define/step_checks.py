@@ -19,6 +19,7 @@ class NotRun:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.analyzer = None
+        self.udfs = None
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never anything
         raise AssertionError(name)
