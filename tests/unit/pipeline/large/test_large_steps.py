@@ -213,7 +213,7 @@ def test_a_job_is_written_down_with_large_values(tmp_path: Path, broker: Broker)
     large_ones.sink_parquet(str(tmp_path / "out"))
     assert images.schema == STORED
     assert large_ones.schema.field("size").type == pa.int64()
-    with pytest.raises(UserError, match="image has no plain field sise"):
+    with pytest.raises(UserError, match="image has no field sise"):
         images.filter("image.sise > 1")
     check_sink(job._graph.hops[-1], broker)
 
