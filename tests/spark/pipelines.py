@@ -327,7 +327,7 @@ def _join_free(random: Random, line: Pipeline, tables: Sequence[Both]) -> Pipeli
     other = _group(random, other, tables).exact
     if line.multiplied or not other.columns():
         return line
-    names = right_names(line.ours.arrow_schema, other.ours.schema)
+    names = right_names(line.ours.arrow_schema, other.ours.arrow_schema)
     right = other.theirs.toDF(*names.values())
     how = random.choice(["cross", "inner", "left", "semi", "anti"])
     condition = _both_sides(random, line, other, names)
@@ -348,7 +348,7 @@ def _both_sides(random: Random, line: Pipeline, other: Pipeline, names: dict[str
     """A condition over columns of both sides."""
     theirs = [pa.field(names[one.name], one.type) for one in other.ours.arrow_schema]
     name = random.choice([*line.columns(), *(names[n] for n in other.columns())])
-    condition = _condition(random, pa.arrow_schema([*line.ours.schema, *theirs]), name)
+    condition = _condition(random, pa.schema([*line.ours.arrow_schema, *theirs]), name)
     more = _pairs(random, line, other)
     if random.random() < 0.5 and more:
         condition = f"({condition}) OR {more[0][0]} < {names[more[0][1]]}"
@@ -393,7 +393,7 @@ def _pairs(random: Random, line: Pipeline, other: Pipeline) -> list[tuple[str, s
 def _joined_once(
     line: Pipeline, other: Pipeline, keys: list[str], how: str, described: str
 ) -> Pipeline:
-    names = right_names(line.ours.arrow_schema, other.ours.schema)
+    names = right_names(line.ours.arrow_schema, other.ours.arrow_schema)
     right = other.theirs.toDF(
         *(name if name in keys else names[name] for name in other.ours.columns)
     )
@@ -413,7 +413,7 @@ def _joined_apart(
     how: str,
     described: str,
 ) -> Pipeline:
-    names = right_names(line.ours.arrow_schema, other.ours.schema)
+    names = right_names(line.ours.arrow_schema, other.ours.arrow_schema)
     right = other.theirs.toDF(*(f"{names[name]}__" for name in other.ours.columns))
     right = right.toDF(*names.values())
     terms = [f"{one} = {names[two]}" for one, two in pairs]
