@@ -32,6 +32,7 @@ def ran(dataset: Dataset) -> list[tuple[int, int]]:
     return [(report.ran, report.reused) for report in dataset.run().stages]
 
 
+@pytest.mark.classic_only  # The plan of a Connect DataFrame is read.
 @pytest.mark.parametrize("config", ["one task", "cut up"])
 def test_a_frame_joins_files_and_itself_as_in_spark(
     spark: SparkSession, tmp_path: Path, config: str
@@ -55,6 +56,7 @@ def test_a_frame_joins_files_and_itself_as_in_spark(
     assert ws.open_shuffle(taken_in.query_id).schema.names == ["k", "v"]
 
 
+@pytest.mark.classic_only  # The plan of a Connect DataFrame is read.
 def test_a_small_frame_makes_a_query_of_one_task(spark: SparkSession, ws: mr.Workspace) -> None:
     frame = spark.range(0, 1000, 1, 4).selectExpr("id", "id % 7 AS k")
 
@@ -67,6 +69,7 @@ def test_a_small_frame_makes_a_query_of_one_task(spark: SparkSession, ws: mr.Wor
     assert query.to_arrow()["n"].to_pylist() == [143] * 6 + [142]
 
 
+@pytest.mark.classic_only  # The plan of a Connect DataFrame is read.
 def test_a_frame_is_taken_in_each_run_unless_a_version_names_its_rows(
     spark: SparkSession, ws: mr.Workspace, tmp_path: Path
 ) -> None:
@@ -139,6 +142,7 @@ def test_rows_of_a_frame_are_its_values_in_every_type_and_zone(
     in_zone(spark, "America/New_York", compare)
 
 
+@pytest.mark.classic_only  # The plan of a Connect DataFrame is read.
 def test_empty_frames_odd_names_and_wrong_sources(spark: SparkSession, ws: mr.Workspace) -> None:
     empty = ws.from_spark(spark.createDataFrame([], "a long, s string"))
     assert empty.agg(n="count(*)", total="sum(a)").to_arrow().to_pylist() == [

@@ -178,7 +178,8 @@ def test_damaged_outputs_of_an_older_run_are_found_when_they_are_read(
     totals(ws, source).run()
     flip_a_byte(files_of(ws, ws.open_shuffle(1, 0), list(range(FILES)), "part-*.ipc"))
     flip_a_byte(files_of(ws, ws.open_shuffle(1, 1), [0], "part-*.ipc"))
-    joined = totals(ws, source).join(totals(ws, source).filter("n > 0"), on="k")
+    some = totals(ws, source).filter("n > 0").select("k")
+    joined = totals(ws, source).join(some, on="k")
 
     assert rows_of(joined.select("k", "total", "n").to_arrow()) == expected_totals(source)
 

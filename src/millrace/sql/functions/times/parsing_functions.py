@@ -76,7 +76,7 @@ def _to_timestamp(name: str, args: list[TypedSql]) -> TypedSql:
     return cast(_parsed(name, args[0], written_out(args[1], name)), kind, label=label)
 
 
-@function("try_to_timestamp(s, pattern)", group=DATES, most=2)
+@function("try_to_timestamp(s, pattern)", group=DATES, least=1, most=2)
 def _try_to_timestamp(name: str, args: list[TypedSql]) -> TypedSql:
     label = call_label(name, args)
     if args[0].type != STRING:
@@ -84,8 +84,7 @@ def _try_to_timestamp(name: str, args: list[TypedSql]) -> TypedSql:
     if args[0].raises:
         raise NotNative(f"{name} of what can fail is Spark's", fix="calculate it in a column")
     if len(args) == 1:
-        value = f"spark_text_to_timestamp({args[0].sql})"
-        return combined(value, TIMESTAMP, args, label=label)
+        raise NotNative(f"{name} without a pattern is Spark's", fix="give the pattern")
     parsed = _parsed(name, args[0], written_out(args[1], name), failing=False)
     return cast(parsed, TIMESTAMP, label=label)
 
