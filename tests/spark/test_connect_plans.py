@@ -117,3 +117,16 @@ def test_a_second_run_computes_nothing(
     with mr.open(tmp_path / "mill", spark, create=True) as ws:
         assert rows_of(ws.durable(frame)) == rows_of(frame)
         assert ws.from_spark(frame).run().ran == 0
+
+
+def test_files_that_spark_lists_otherwise_are_left_to_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "in" / "0.parquet")
+    frame = spark.read.parquet(str(tmp_path / "in")).where("a > 1")
+    with mr.open(tmp_path / "mill", spark, create=True) as ws:
+        assert "on Spark" not in ws.from_spark(frame).explain()
+        other = spark.read.option("pathGlobFilter", "0*").parquet(str(tmp_path / "in"))
+        assert "on Spark" in ws.from_spark(other).explain()
+        assert rows_of(ws.durable(other)) == [(1,), (2,)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from sqlglot import exp
@@ -16,9 +17,13 @@ from millrace.config import Config
 from millrace.datasets.sql_views import SqlViews
 from millrace.errors import MillraceError
 from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.read_stage import ReadStage, leaves
+from millrace.plan.nodes.scan import Scan
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.connect_relations import ConnectPlan
+from millrace.scan.splits import FileShape
 from millrace.spark.frames.query_frames import frame_scan
+from millrace.spark.spark_presence import call_spark
 from millrace.sql.expressions import as_user_error
 from millrace.sql.text_limits import limits_of
 
@@ -62,13 +67,22 @@ class _Sources:
         self._files, self._rows = files, rows
 
     def files(self, form: str, paths: Sequence[str], options: Mapping[str, str]) -> Relation | None:
-        """Files that are read natively; None if Spark has to read them."""
+        """Files that are read natively; None if Spark has to read them.
+
+        A path means what it means to Spark's server: only if both list the same local files are
+        they read here.
+        """
         if form.lower() not in _FORMATS or not paths or options.keys() - _OPTIONS:
             return None
+        session = self._frame.sparkSession
+        reader = session.read.format(form)
+        urls = call_spark(session, self._config, lambda: reader.load(list(paths)).inputFiles())
         try:
-            return relation_of(self._files([_path(path) for path in paths], form.lower()))
+            plan = self._files([_path(path) for path in paths], form.lower())
         except MillraceError:
             return None  # Spark may read what is refused here, or says better what is wrong.
+        ours = {shape.file.path for leaf in leaves(plan) for shape in _shapes(leaf)}
+        return relation_of(plan) if ours == {_local(url) for url in urls} else None
 
     def rows(self, table: pa.Table) -> Relation:
         """Rows of the client."""
@@ -99,6 +113,16 @@ def frame_of(message: Any, session: Any) -> Any:  # noqa: ANN401 - of Spark Conn
             return message
 
     return DataFrame(GivenPlan(None), session)
+
+
+def _shapes(leaf: Scan | ReadStage) -> Sequence[FileShape]:
+    return leaf.source.shapes if isinstance(leaf, Scan) else ()
+
+
+def _local(url: str) -> str:
+    """The path of a file on a local disk; the url itself if it is elsewhere."""
+    parts = urlsplit(url)
+    return unquote(parts.path) if parts.scheme == "file" else url
 
 
 def _path(path: str) -> str:
