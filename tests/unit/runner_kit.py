@@ -17,7 +17,7 @@ from millrace.spark.frames.rows_as_frames import dataset_column, spark_rows, spa
 
 
 class NoAnalyzer:
-    """Knows nothing: whoever asks needs Spark."""
+    """Knows nothing: each question needs Spark."""
 
     def schema_of(self, query: SparkQuery, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
         raise AssertionError(f"Spark was asked for {query} over {', '.join(inputs)}")

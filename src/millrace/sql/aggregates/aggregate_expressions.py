@@ -57,13 +57,11 @@ def parse_aggregate(name: str, text: str, schema: pa.Schema, *, call: str) -> Ag
         return typed_aggregate(name, tree, schema)
 
 
-def typed_aggregate(
-    name: str, tree: exp.Expression, schema: pa.Schema, keys: NameScope | None = None
-) -> AggregateExpression:
-    """A tree over aggregates as an expression of this name; `keys` may stand outside of calls."""
+def typed_aggregate(name: str, tree: exp.Expression, schema: pa.Schema) -> AggregateExpression:
+    """A tree over aggregates as an expression of this name."""
     marks = _AggregateMarks(ExpressionTyper(scope_of(schema)))
-    term = ExpressionTyper(keys or _NoColumns(), marks.add).typed(tree)
-    if not marks.calls and keys is None:
+    term = ExpressionTyper(_NoColumns(), marks.add).typed(tree)
+    if not marks.calls:
         fix = "use sum, count, min, ..."
         raise ExpressionRefused("there is no aggregate", found=canonical(tree), fix=fix)
     sql_around, calls_between = marks.cut(term.sql)
