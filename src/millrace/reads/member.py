@@ -80,8 +80,17 @@ class Member:
         self._slice.tell(Replied(queue, reply))
 
     def on_rows(self, stream: int, message: QueueRows | Flush) -> None:
-        """A slice sends to the queue."""
-        self._answer(self._queue.handle(stream, message))
+        """A slice sends to the queue.
+
+        The slice is often another member's: a disk that fails is reported from here, and not by
+        the slice, so that the session names the member that has the disk.
+        """
+        try:
+            replies = self._queue.handle(stream, message)
+        except Exception as error:  # noqa: BLE001 - it ends the session, which tells it
+            self._fail(error)
+        else:
+            self._answer(replies)
 
     def read(self, visible: Visible) -> Iterator[pa.RecordBatch]:
         """The visible rows of the queue, in order."""
@@ -120,8 +129,11 @@ class Member:
         try:
             run()
         except BaseException as error:  # noqa: BLE001 - it ends the session, which tells it
-            if not self._wake.is_stopped:
-                self._failed(error)
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._wake.is_stopped:
+            self._failed(error)
 
     def _run_slice(self) -> None:
         while not self._wake.is_stopped:

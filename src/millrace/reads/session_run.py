@@ -28,7 +28,6 @@ from millrace.errors import (
     LeaseLost,
     MillraceError,
     PeerGone,
-    ReadsCutOff,
     ReadsFailed,
     UserError,
 )
@@ -38,6 +37,7 @@ from millrace.reads.model.checkpoint import Checkpoint, CheckpointNumber
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.model.session_messages import ToSession
 from millrace.reads.session.checkpoint_store import CheckpointStore
+from millrace.reads.session.failed_reads import failure_kind
 from millrace.reads.session.members_port import MakeMembers, MembersRequest
 from millrace.reads.session.session_actor import SessionActor
 from millrace.reads.session.session_folder import fresh_folder, write_status
@@ -346,8 +346,3 @@ def _what_to_do(error: BaseException) -> str:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def failure_kind(cause: BaseException) -> type[ReadsFailed]:
-    """The kind of the failure of a session that this is the cause of."""
-    return ReadsCutOff if isinstance(cause, PeerGone) else ReadsFailed

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import UserError
+from millrace.errors import MillraceError, ReadsFailed, UserError
 from millrace.journal.broker import Broker
 from millrace.reads.member import Member
 from millrace.reads.model.checkpoint import RolledBack, ShownClock
@@ -18,10 +20,14 @@ from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.model.routing import Extract
 from millrace.reads.model.session_messages import ToSession, ToSlice
 from millrace.reads.queue.queue_messages import Flush, QueueRows, Reply
+from millrace.reads.session.failed_reads import unreadable_rows
 from millrace.reads.session.members_port import MakeMembers
 
 OnMessage = Callable[[int, ToSession], None]
 OnFailure = Callable[[int, BaseException], None]
+
+_DISK_ERRORS: Final = (MillraceError, pa.ArrowException, OSError)
+"""How a queue fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class ThreadMembers:
         extract: Extract | None = None,
     ) -> None:
         self.on_message = on_message
+        self._on_failure = on_failure
         self._members = [
             Member(
                 number=number,
@@ -91,17 +98,22 @@ class ThreadMembers:
 
     def read(self, member: int, visible: Visible) -> Iterator[pa.RecordBatch]:
         """The rows of a member's queue that are visible, in order."""
-        return self.member(member).read(visible)
+        try:
+            return self._guarded(member, self.member(member).read(visible))
+        except _DISK_ERRORS as error:
+            raise self._unreadable(member, error) from error
 
     def release(self, shown: ShownClock, rolled_back: RolledBack) -> None:
-        """Let every queue free the rows that are shown."""
-        for member in self._members:
-            member.release(shown, rolled_back)
+        """Let every queue free the rows that are shown.
+
+        The rows are committed by now. So a queue that fails ends the session, and not this call.
+        """
+        with contextlib.suppress(*_DISK_ERRORS):
+            self._each(lambda member: member.release(shown, rolled_back))
 
     def set_disk_limit(self, *, is_on: bool) -> None:
         """Have every queue keep to its disk limit, or accept rows beyond it."""
-        for member in self._members:
-            member.set_disk_limit(is_on=is_on)
+        self._each(lambda member: member.set_disk_limit(is_on=is_on))
 
     def used_bytes(self) -> list[int]:
         """The bytes of each queue on disk."""
@@ -113,6 +125,24 @@ class ThreadMembers:
             member.stop()
         for member in self._members:
             member.close()
+
+    def _each(self, act: Callable[[Member], None]) -> None:
+        for member in self._members:
+            try:
+                act(member)
+            except _DISK_ERRORS as error:
+                self._on_failure(member.number, error)
+                raise
+
+    def _guarded(self, member: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except _DISK_ERRORS as error:
+            raise self._unreadable(member, error) from error
+
+    def _unreadable(self, member: int, error: Exception) -> ReadsFailed:
+        self._on_failure(member, error)
+        return unreadable_rows(member, error)
 
     def _replies(self, queue: int) -> Callable[[int, Reply], None]:
         def reply(stream: int, answer: Reply) -> None:

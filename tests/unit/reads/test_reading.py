@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,7 +27,7 @@ from tests.unit.reads.kit import (
     write,
 )
 
-from millrace.config import KIB, Config
+from millrace.config import KIB, MIB, Config
 from millrace.errors import (
     HintsUnresolved,
     LeaseHeld,
@@ -36,6 +38,8 @@ from millrace.errors import (
     StorageError,
     UserError,
 )
+from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.values import Fetched
 from millrace.journal.memory import MemoryBroker
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 from millrace.reads.session.checkpoint_store import CheckpointStore
@@ -110,6 +114,44 @@ def test_a_journal_under_two_bindings_of_a_cohort_shows_under_both_at_once(
     write(broker, "t/a", row(P, 10, "once"), ack(P, 11))
     with reading(broker, tmp_path, read) as session:
         assert next_shown(session) == ["once", "once"]
+
+
+@pytest.mark.parametrize("later", [{}, {"key": "key"}, {"priority": 5}])
+@pytest.mark.parametrize("buffer_bytes", [1, 64 * MIB])
+def test_a_journal_under_two_bindings_is_read_once(
+    later: dict[str, Any],
+    buffer_bytes: int,
+    broker: MemoryBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if there is room for few rows, as long as no binding goes before the other."""
+    asked: list[tuple[str, int]] = []
+    read_rows = MemoryBroker.read
+
+    def counted(self: MemoryBroker, name: str, offset: int, **how: Any) -> Fetched:  # noqa: ANN401
+        fetched = read_rows(self, name, Offset(offset), **how)
+        if name == "t/a" and fetched.num_rows:
+            asked.append((name, offset))
+        return fetched
+
+    monkeypatch.setattr(MemoryBroker, "read", counted)
+    bindings = [Binding(name="x", prefix="t/a"), Binding(name="y", prefix="t/a", **later)]
+    write(broker, "t/a", *[alone(P, 10 + n, f"first {n}") for n in range(200)])
+    config = Config().with_options(
+        reads_buffer_bytes_max=buffer_bytes, reads_fetch_bytes_min=KIB, reads_fetch_bytes_max=KIB
+    )
+    with reading(broker, tmp_path, CoordinatedRead("twice", bindings), config=config) as session:
+        found: list[str] = []
+        while len(found) < 400:
+            found += next_shown(session)
+        write(broker, "t/a", *[alone(P, 1000 + n, f"second {n}") for n in range(200)])
+        while len(found) < 800:
+            found += next_shown(session)
+    assert set(Counter(found).values()) == {2}
+    assert len(asked) > 4
+    if "priority" not in later or buffer_bytes > 1:
+        assert len(asked) == len(set(asked)), "rows were read twice"
 
 
 def test_everything_is_read_but_what_millrace_keeps_for_itself(

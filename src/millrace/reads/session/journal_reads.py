@@ -1,7 +1,7 @@
 """Which journals a session reads, from which offset, and by which slice. Pure.
 
-Invariant: a journal is read for a binding by one slice, from the offset at which the last commit
-left it.
+Invariant: a journal is read by one slice for all its bindings, for each from the offset at which
+the last commit left it.
 """
 
 from __future__ import annotations
@@ -113,14 +113,20 @@ class JournalReads:
     def start(self, journals: Sequence[JournalInfo], context: StartContext) -> list[Send]:
         """Read the journals of the catalog that are not read yet."""
         by_id = {journal.id: journal for journal in journals}
-        by_reader: dict[int, list[Tag]] = {}
+        new_tags: dict[JournalId, list[Tag]] = {}
         for tag in map(Tag, self.catalog.tags().tolist()):
             if tag not in self.names:
-                journal, binding = by_id[journal_of(tag)], self._bindings[binding_of(tag)]
+                new_tags.setdefault(journal_of(tag), []).append(tag)
+        by_reader: dict[int, list[Tag]] = {}
+        for journal_id, tags in new_tags.items():
+            journal = by_id[journal_id]
+            bindings = [self._bindings[binding_of(tag)] for tag in tags]
+            for binding in bindings:
                 self._columns.check(binding, journal)
-                reader = assign(journal, binding, self._ranges)
+            reader = assign(journal, bindings, self._ranges)
+            by_reader.setdefault(reader, []).extend(tags)
+            for tag in tags:
                 self.names[tag], self.readers[tag] = journal.name, reader
-                by_reader.setdefault(reader, []).append(tag)
         return [Send(reader, self._start(tags, context)) for reader, tags in by_reader.items()]
 
     def name_of(self, tag: int) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.journal.core.journal_names import Offset
-from millrace.journal.core.row_format import OFFSET, Flag
+from millrace.journal.core.row_format import Flag
 from millrace.journal.core.values import Fetched
 from millrace.reads.model.checkpoint import RolledBack
 from millrace.reads.model.coordinated_read import CoordinatedRead
@@ -46,6 +46,7 @@ from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsA
 from millrace.reads.slice.chunks import Chunks, chunk_of
 from millrace.reads.slice.flush_report import Gathering
 from millrace.reads.slice.outbox import Outbox
+from millrace.reads.slice.shared_fetches import JournalRead, shared_fetches
 
 READS_FETCH_JOURNALS_MAX: Final = 4_096
 """Most journals that are read in one call."""
@@ -96,17 +97,6 @@ class Fetch:
 SliceAction = ToQueue | ToSession
 
 
-@dataclass(slots=True)
-class _JournalRead:
-    """A journal that is read."""
-
-    name: str
-    priority: int
-    next: Offset
-    until: int
-    """`NONE`: as far as there is something."""
-
-
 class SliceState:
     """One slice of a session."""
 
@@ -119,8 +109,10 @@ class SliceState:
         self._limits = limits
         self._routing = routing
         self._catalog: JournalCatalog | None = None
-        self._reads: dict[Tag, _JournalRead] = {}
+        self._reads: dict[Tag, JournalRead] = {}
         self._by_journal: dict[int, list[Tag]] = {}
+        self._sharing: dict[Tag, tuple[Tag, ...]] = {}
+        """All tags that the rows of a tag's fetch are for, itself too, if there are several."""
         self._governor = Governor()
         self._chunks = Chunks()
         self._sequences = Sequences()
@@ -151,7 +143,7 @@ class SliceState:
         for (tag, offset, until), name in zip(starts.rows(), message.names, strict=True):
             assert tag not in self._reads, tag
             priority = self._bindings[binding_of(tag)].priority
-            self._reads[Tag(tag)] = _JournalRead(name, priority, Offset(offset), until)
+            self._reads[Tag(tag)] = JournalRead(name, priority, Offset(offset), until)
             self._by_journal.setdefault(journal_of(tag), []).append(Tag(tag))
         bindings = bindings_of(starts.tag)
         for number in np.unique(bindings).tolist():
@@ -196,10 +188,10 @@ class SliceState:
             return None
         limits = self._limits
         is_full = self._chunks.nbytes >= limits.buffer_bytes_max
-        to_read = self._governor.tags_to_read(1 if is_full else limits.fetch_journals_max, now)
+        to_read = self._governor.tags_to_read(limits.fetch_journals_max, now)
         if not len(to_read):
             return None
-        tags = [Tag(tag) for tag in to_read.tolist()]
+        tags = self._shared([Tag(tag) for tag in to_read.tolist()], is_full=is_full)
         offsets = {tag: (self._reads[tag].name, self._reads[tag].next) for tag in tags}
         size = max(limits.fetch_bytes_min, limits.fetch_bytes_max // len(tags))
         return Fetch(offsets=offsets, bytes_each=limits.fetch_bytes_min if is_full else size)
@@ -215,11 +207,16 @@ class SliceState:
         """Take rows that were read, and the end of each journal."""
         by_binding: dict[int, list[tuple[Tag, pa.RecordBatch]]] = {}
         more: dict[Tag, bool] = {}
-        for tag, fetched in fetched_by_tag.items():
+        parts = [
+            (tag, fetched)
+            for lead, fetched in fetched_by_tag.items()
+            for tag in self._sharing.pop(lead, (lead,))
+        ]
+        for tag, fetched in parts:
             read = self._reads.get(tag)
-            if read is None:
-                continue  # Stopped while it was read.
-            batches = [_below(batch, read.until) for batch in fetched.batches]
+            if read is None or read.next > fetched.next_offset:
+                continue  # Stopped while it was read, or not reached by a read for another tag.
+            batches = [read.part(batch) for batch in fetched.batches]
             read.next = fetched.next_offset
             if read.until != NONE:
                 read.next = Offset(min(read.next, read.until))
@@ -228,9 +225,9 @@ class SliceState:
             at_end = read.next >= fetched.end_offset or read.next == read.until
             more[tag] = not at_end
         self._has_more(more)
-        for binding, parts in by_binding.items():
-            if parts:
-                self._buffer(binding, parts)
+        for binding, tagged_batches in by_binding.items():
+            if tagged_batches:
+                self._buffer(binding, tagged_batches)
 
     def _buffer(self, binding: int, parts: Sequence[tuple[Tag, pa.RecordBatch]]) -> None:
         batches = [batch for _, batch in parts]
@@ -355,13 +352,19 @@ class SliceState:
             mask = np.array([more[tag] for tag in tags], np.bool_)
             self._governor.set_more(priority, np.array(tags, np.int64), mask)
 
+    def _shared(self, tags: list[Tag], *, is_full: bool) -> list[Tag]:
+        """The tags to fetch for these: one, where a journal is read for several bindings."""
+        if is_full:
+            first = journal_of(tags[0]), self._reads[tags[0]].priority
+            tags = [tag for tag in tags if (journal_of(tag), self._reads[tag].priority) == first]
+        if len({journal_of(tag) for tag in tags}) == len(tags):
+            self._sharing = {}
+            return tags
+        leads = shared_fetches(tags, self._reads)
+        self._sharing = {tag: together for tag, together in leads.items() if len(together) > 1}
+        return list(leads)
+
     def _tags_of(self, journals: Iterable[int] | None) -> Iterable[Tag]:
         if journals is None:
             return list(self._reads)
         return [tag for journal in journals for tag in self._by_journal.get(journal, ())]
-
-
-def _below(batch: pa.RecordBatch, until: int) -> pa.RecordBatch:
-    if until == NONE:
-        return batch
-    return batch.slice(0, int(np.searchsorted(batch[OFFSET].to_numpy(), until)))

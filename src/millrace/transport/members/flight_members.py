@@ -1,7 +1,9 @@
 """The members of a session, reached over Flight: `FlightMembers` is what a session works with.
 
-Invariant: the first broken stream or failed member fails the session at once, with its name and the
-reason. Closing waits for no member longer than `reads_stop_ms_max`.
+Invariant: the first failed member, or the first broken stream to one, fails the session at once,
+with its name and the reason. A broken stream between two members fails it a little later, when
+others have reported theirs: then the member with the fault is named, and not the one that noticed.
+Closing waits for no member longer than `reads_stop_ms_max`.
 """
 
 from __future__ import annotations
@@ -26,11 +28,12 @@ from millrace.reads.model.checkpoint import RolledBack, ShownClock
 from millrace.reads.model.clock_windows import Visible
 from millrace.reads.model.routing import Extract
 from millrace.reads.model.session_messages import Pressure, Reported, ToSlice
+from millrace.reads.session.failed_reads import failure_kind, unreadable_rows
 from millrace.reads.session.members_port import MakeMembers, MembersRequest, RunningMembers
-from millrace.reads.session_run import failure_kind
 from millrace.transport.flight.tls import own_certificate, trusted_roots
+from millrace.transport.members.lost_links import LostLinks
 from millrace.transport.members.member_client import MemberClient
-from millrace.transport.members.member_links import MemberLink, SilenceWatch
+from millrace.transport.members.member_links import LOOKS_PER_LIMIT, MemberLink, SilenceWatch
 from millrace.transport.members.member_messages import (
     FROM_SESSION,
     FROM_SLICE,
@@ -40,7 +43,7 @@ from millrace.transport.members.member_messages import (
 from millrace.transport.members.member_server import SessionId
 from millrace.transport.members.served_member import MemberSeat, ServedMember
 from millrace.transport.members.stream_opening import StreamOpening
-from millrace.wakeup import WorkerThread, still_running, within
+from millrace.wakeup import WakeUp, WorkerThread, still_running, within
 
 Answer = TypeVar("Answer")
 _LOG: Final = logging.getLogger(__name__)
@@ -77,8 +80,13 @@ class FlightMembers:
         self._opening: StreamOpening | None = None
         self._watch: SilenceWatch | None = None
         self._is_closing = False
-        self._lost: Future[tuple[int, BaseException]] = Future()
+        self._lost: Future[tuple[int | None, BaseException]] = Future()
         """Done with the first failure: the member, and the reason."""
+        self._lost_links = LostLinks()
+        self._link_errors: list[tuple[int, BaseException]] = []
+        """Each report of a lost link: the member that noticed it, and what it said."""
+        self._judging: WorkerThread | None = None
+        self._judged = WakeUp()
         self._clients = [
             MemberClient(number, address, session=session, config=config, roots=roots)
             for number, address in enumerate(addresses)
@@ -160,6 +168,9 @@ class FlightMembers:
             self._is_closing = True
         if self._watch is not None:
             self._watch.close()
+        self._judged.stop()
+        if self._judging is not None:
+            still_running([self._judging], self._config.reads_stop_ms_max)
         for client in self._clients:
             client.cancel()
         self._pool.shutdown(wait=False)
@@ -203,30 +214,62 @@ class FlightMembers:
 
     def _unreadable(self, member: int, error: MillraceError) -> ReadsFailed:
         self._fail(member, error)
-        return failure_kind(error)(
-            f"the rows of member {member} could not be read to their end\n"
-            f"  {type(error).__name__}: {error}\n  to fix: open the session again; it gives this "
-            "checkpoint out once more"
-        )
+        return unreadable_rows(member, error)
 
     def _on_message(self, member: int, message: Any) -> None:  # noqa: ANN401 - of that stream
         match message:
             case Reported() | Pressure():
                 self._request.on_message(member, message)
-            case SessionFailed(error, peer):
-                self._fail(member if peer is None else peer, error)
+            case SessionFailed(error, int(peer)):
+                self._hear_of(member, peer, error)
+            case SessionFailed(error, _):
+                self._fail(member, error)
             case _:
                 raise UserError(
                     f"member {member} said {type(message).__name__} out of turn\n"
                     "  to fix: use the same version of Millrace on all hosts"
                 )
 
-    def _fail(self, member: int, error: BaseException) -> None:
+    def _hear_of(self, noticed_by: int, peer: int, error: BaseException) -> None:
+        """A member lost another one; either may be at fault, so others are heard first."""
+        with self._lock:
+            if self._is_closing:
+                return
+            self._lost_links.add(noticed_by, peer)
+            self._link_errors.append((noticed_by, error))
+            if self._judging is None:
+                self._judging = WorkerThread(self._judge, "reads-judge")
+                self._judging.start()
+
+    def _judge(self) -> None:
+        """Fail the session by the reports that came, unless a member has failed meanwhile."""
+        look_s = self._config.reads_silent_ms_max / 1000 / LOOKS_PER_LIMIT
+        if not self._judged.sleep(look_s):
+            return
+        with self._lock:
+            suspects, reports = self._lost_links.suspects(), list(self._link_errors)
+        if len(suspects) == 1:
+            (member,) = suspects
+            others = [error for noticed_by, error in reports if noticed_by != member]
+            self._fail(member, [*others, reports[0][1]][0])
+            return
+        error = reports[0][1]
+        members = ", ".join(map(str, suspects))
+        failure = failure_kind(error)(
+            f"the session of coordinated read {self._request.read.name} ended: the link between "
+            f"members {members} failed\n  {type(error).__name__}: {error}\n  to fix: see that "
+            "their hosts reach each other, and open it again; it goes on from the last checkpoint"
+        )
+        failure.__cause__ = error
+        self._fail(None, failure)
+
+    def _fail(self, member: int | None, error: BaseException) -> None:
         if self._is_closing:
             return
         with self._lock:
             if not self._lost.done():
                 self._lost.set_result((member, error))
+        self._judged.stop()
         for client in self._clients:
             client.cancel()
         self._request.on_failure(member, error)

@@ -34,7 +34,7 @@ from millrace.wakeup import WakeUp, WorkerThread, is_current, still_running
 READS_BEAT_MS: Final = 1_000
 """How often a member that has nothing to send sends a beat."""
 
-_LOOKS_PER_LIMIT: Final = 8
+LOOKS_PER_LIMIT: Final = 8
 """How often silence is looked for, within the time that it is allowed to last."""
 
 _LAST_WORDS_S: Final = 1.0
@@ -200,7 +200,7 @@ class SilenceWatch:
 
     def __init__(self, links: Callable[[], Iterable[MemberLink]], config: Config) -> None:
         self._links = links
-        self._every_s = config.reads_silent_ms_max / 1000 / _LOOKS_PER_LIMIT
+        self._every_s = config.reads_silent_ms_max / 1000 / LOOKS_PER_LIMIT
         self._stop_ms_max = config.reads_stop_ms_max
         self._ending = WakeUp()
         self._thread = WorkerThread(self._run, "reads-silence")

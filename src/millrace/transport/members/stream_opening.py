@@ -41,7 +41,8 @@ class StreamOpening:
         first: object | None = None,
     ) -> None:
         self.failed: int | None = None
-        """The member that could not be opened."""
+        """The member that could not be opened, or that another one could not reach."""
+        self._lost_peer: int | None = None
         self._clients = clients
         self._slice, self._says, self._hears, self._first = slice_, says, hears, first
         self._on_message = on_message
@@ -94,7 +95,7 @@ class StreamOpening:
                 "  to fix: see that these hosts reach each other, or raise reads_open_ms_max"
             ) from None
         if error is not None:
-            self.failed = number
+            self.failed = number if self._lost_peer is None else self._lost_peer
             raise error
 
     def _open(self, client: MemberClient) -> None:
@@ -113,6 +114,7 @@ class StreamOpening:
                 self._opened.add(number)
                 self._answers.put((number, None))
             elif isinstance(message, SessionFailed):
+                self._lost_peer = message.peer
                 raise message.error
             else:
                 self._on_message(number, message)

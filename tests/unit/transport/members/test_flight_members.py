@@ -238,7 +238,7 @@ def test_a_member_that_cannot_be_reached_fails_the_opening_by_name(
     place = SessionWorkspace(broker, str(tmp_path), CONFIG, opened.maker(broker, CONFIG))
     with pytest.raises(ReadsFailed, match=r"member 1 lost member 2\n.*127.0.0.1:1") as failed:
         ReadSession(place, a_read(), SessionOptions(members=3, holder="test"))
-    assert "could not be opened: member 1 at grpc://" in str(failed.value)
+    assert "could not be opened: member 2 at grpc://" in str(failed.value)
     assert all(served.ended.is_set() for served in opened.made[0].served)
     assert not any(tmp_path.rglob("*.seg*"))
     with opened.session(broker, tmp_path / "next", a_read("another"), CONFIG) as session:
