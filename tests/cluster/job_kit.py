@@ -39,9 +39,13 @@ spark = start_session(cores=2)
 config = mr.Config(job_run_lease=5, job_lease=5, job_watch_ms=50)
 ws = mr.open(mill, spark, config=config)
 if options.get("joined"):
+    from millrace.journal.api import Journals
     from millrace.transport.owner.election import join_journals
-    where = runtime_of(ws).journal_address()
-    ws._journals = join_journals(where, config)
+    runtime = runtime_of(ws)
+    joined = join_journals(runtime.journal_address(), config)
+    runtime._journals.close()
+    # It joins for good, and never owns.
+    runtime._journals._opened = joined, Journals(joined, joined.follow, None)
 job = ws.job("paid")
 source = spark.range(int(rows)).repartition(options.get("spread", 2))
 made = job.source("rows", source, partitions=2).map(

@@ -48,6 +48,12 @@ class Pipeline:
             multiplied=self.multiplied if multiplied is None else multiplied,
         )
 
+    def with_one_name_each(self) -> Pipeline:
+        """The same; columns of ours that have one name get the names that they have in theirs."""
+        if len(set(self.ours.columns)) == len(self.ours.columns):
+            return self
+        return replace(self, ours=self.ours.toDF(*self.theirs.columns))
+
     def columns(self, *, of: Callable[[pa.DataType], bool] = lambda _: True) -> list[str]:
         """Columns that are exact, of some types."""
         fields = [one for one in self.ours.arrow_schema if not one.name.startswith("x_")]
@@ -335,7 +341,7 @@ def _join_free(random: Random, line: Pipeline, tables: Sequence[Both]) -> Pipeli
         joined = line.ours.join(other.ours, how="cross")
         return line.then(
             f"cross join with {other.steps}", joined, line.theirs.crossJoin(right), multiplied=True
-        )
+        ).with_one_name_each()
     return line.then(
         f"{how} join with {other.steps} if {condition}",
         line.ours.join(other.ours, how=how, condition=condition),
@@ -402,7 +408,7 @@ def _joined_once(
         line.ours.join(other.ours, on=keys, how=how),
         line.theirs.alias("one").join(right.alias("two"), on=keys, how=how),
         multiplied=True,
-    )
+    ).with_one_name_each()
 
 
 def _joined_apart(

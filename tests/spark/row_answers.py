@@ -21,7 +21,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from millrace.engine.function_install import install_functions
 from millrace.errors import UserError
 from millrace.sql.expression_typing import ExpressionTyper
-from millrace.sql.expressions import expression_of, scope_of
+from millrace.sql.expressions import expression_of
+from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import read
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 from millrace.sql.types import to_arrow
@@ -69,7 +70,7 @@ class EngineAnswers:
         """The answers to one expression."""
         try:
             tree = read(case)
-            typer = ExpressionTyper(scope_of(self._table.schema))
+            typer = ExpressionTyper(NameScope(self._table.schema))
             expression = expression_of(tree, typer.typed(tree))
         except NotNative:
             return Answers(NOT_NATIVE, ())

@@ -17,7 +17,7 @@ from millrace.plan.nodes.aggregate import Aggregate
 from millrace.plan.nodes.join import Join
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project, pass_columns
-from millrace.sql.name_checks import free_name
+from millrace.sql.name_checks import distinct_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +104,7 @@ def relation_of(node: Node, qualifier: tuple[str, ...] = ()) -> Relation:
 
 def free_columns(labels: Sequence[str], used: Iterable[str] = ()) -> list[str]:
     """A column name for each label: the label itself where it is free."""
-    taken = list(used)
-    names = []
-    for label in labels:
-        names.append(free_name(label or "_", taken, "_"))
-        taken.append(names[-1])
-    return names
+    return distinct_names([label or "_" for label in labels], used, "_")
 
 
 def picked_columns(node: Node, columns: Sequence[tuple[str, str]]) -> Node:

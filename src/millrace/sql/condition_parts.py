@@ -13,8 +13,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace.sql.expression_typing import ExpressionTyper
-from millrace.sql.expressions import Expression, expression_of, scope_of
+from millrace.sql.expressions import Expression, expression_of
 from millrace.sql.functions.casts import cast
+from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import operands, read
 from millrace.sql.typed_sql import ExpressionRefused
 from millrace.sql.types import SqlType
@@ -95,7 +96,7 @@ def typed_expression(
     tree: exp.Expression, schema: pa.Schema, *, cast_to: SqlType | None = None
 ) -> Expression:
     """A tree over the columns of a schema, cast as an implicit cast is."""
-    term = ExpressionTyper(scope_of(schema)).typed(tree)
+    term = ExpressionTyper(NameScope(schema)).typed(tree)
     if cast_to is not None and cast_to != term.type:
         term = cast(term, cast_to)
     return expression_of(tree, term)

@@ -83,7 +83,7 @@ def parse(text: str, schema: pa.Schema, *, call: str) -> Expression:
     with as_user_error(call):
         tree = read(text)
         refuse_name(tree, text)
-        return expression_of(tree, ExpressionTyper(scope_of(schema)).typed(tree))
+        return expression_of(tree, ExpressionTyper(NameScope(schema)).typed(tree))
 
 
 def parse_conditions(text: str, schema: pa.Schema, *, call: str) -> list[Expression]:
@@ -99,7 +99,7 @@ def parse_conditions(text: str, schema: pa.Schema, *, call: str) -> list[Express
         if whole.raises or not 1 < len(trees) <= _PARTS_MAX:
             return [whole]
         return [
-            expression_of(tree, ExpressionTyper(scope_of(schema)).typed(tree)) for tree in trees
+            expression_of(tree, ExpressionTyper(NameScope(schema)).typed(tree)) for tree in trees
         ]
 
 
@@ -113,20 +113,13 @@ def parse_named(text: str, schema: pa.Schema, *, call: str) -> list[tuple[str, E
             return [as_is(field) for field in schema]
         name = tree.alias if isinstance(tree, exp.Alias) else None
         body = tree.this if isinstance(tree, exp.Alias) else tree
-        term = ExpressionTyper(scope_of(schema)).typed(body)
+        term = ExpressionTyper(NameScope(schema)).typed(body)
         name = name or own_name(body, term)
         if name is None:
             raise ExpressionRefused(
                 "the expression has no certain name", found=text, fix="add AS name"
             )
         return [(name, expression_of(body, term))]
-
-
-def scope_of(schema: pa.Schema, labels: Mapping[str, str] | None = None) -> NameScope:
-    """The columns of a schema by name; `labels` are the names that users know them by."""
-    kinds = {field.name: from_arrow(field.type) for field in schema}
-    other = frozenset(field.name for field in schema if in_other_form(field.type))
-    return NameScope(kinds, cast_first=other, labels=labels)
 
 
 def expression_of(tree: exp.Expression, term: TypedSql) -> Expression:

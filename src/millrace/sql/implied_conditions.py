@@ -13,7 +13,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace.sql.expression_typing import ExpressionTyper
-from millrace.sql.expressions import Expression, expression_of, scope_of
+from millrace.sql.expressions import Expression, expression_of
+from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import operands, read
 
 
@@ -21,7 +22,7 @@ def implied_condition(
     condition: Expression, schema: pa.Schema, columns: frozenset[str]
 ) -> Expression | None:
     """The strongest condition on these columns that a condition implies; None if there is none."""
-    typer = ExpressionTyper(scope_of(schema))
+    typer = ExpressionTyper(NameScope(schema))
 
     def about(tree: exp.Expression) -> bool:
         return typer.typed(tree).columns <= columns

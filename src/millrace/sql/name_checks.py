@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -80,15 +81,15 @@ def check_keys(schema: pa.Schema, keys: Sequence[str], call: str) -> None:
 
 def check_once(names: Sequence[str], call: str) -> None:
     """No name may come twice."""
-    doubled = [name for name in names if list(names).count(name) > 1]
+    doubled = [name for name, count in Counter(names).items() if count > 1]
     if doubled:
         raise UserError(f"{call}: {doubled[0]!r} is named twice\n  to fix: name it once")
 
 
 def check_named_once(named: Sequence[Named], call: str) -> tuple[Named, ...]:
     """Columns with their names: at least one, and no name twice."""
-    names = [name for name, _ in named]
-    doubled = [name for name in names if names.count(name) > 1]
+    counts = Counter(name for name, _ in named)
+    doubled = [name for name, count in counts.items() if count > 1]
     if doubled:
         raise UserError(f"{call}: two columns named {doubled[0]!r}\n  to fix: give one an AS name")
     if not named:
@@ -104,10 +105,22 @@ def check_rows(rows: object, call: str) -> None:
 
 def free_name(name: str, names: Iterable[str], ending: str = "_right") -> str:
     """The name, with endings until none of `names` equals it in any case."""
+    return distinct_names([name], names, ending)[0]
+
+
+def distinct_names(
+    wanted: Iterable[str], names: Iterable[str], ending: str = "_right"
+) -> list[str]:
+    """Each name with endings until none of `names`, and none before it, equals it in any case."""
     used = {_lowered(other) for other in names}
-    while _lowered(name) in used:
-        name += ending
-    return name
+    out = []
+    for name in wanted:
+        free = name
+        while _lowered(free) in used:
+            free += ending
+        used.add(_lowered(free))
+        out.append(free)
+    return out
 
 
 def check_distinguishable(names: Sequence[str]) -> None:

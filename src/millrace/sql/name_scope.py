@@ -7,33 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from millrace.sql.typed_sql import (
     ExpressionRefused,
     TypedSql,
     as_type,
     quoted,
 )
-from millrace.sql.types import SqlType
+from millrace.sql.types import from_arrow, in_other_form
 from millrace.text import did_you_mean, listed
 
 
 class NameScope:
-    """The columns one can name, found by exact name or else without regard to case."""
+    """The columns of a schema, found by exact name or else without regard to case.
+
+    `labels` are the names that users know them by.
+    """
 
     def __init__(
         self,
-        kinds: dict[str, SqlType],
-        *,
-        cast_first: frozenset[str],
+        schema: pa.Schema,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        self._kinds = kinds
+        self._schema = schema
         self._labels = labels or {}
-        self._cast_first = cast_first
 
     def find(self, name: str) -> TypedSql:
         """The column of this name."""
-        matches = [name] if name in self._kinds else self._like(name)
+        matches = [name] if self._schema.get_all_field_indices(name) else self._like(name)
         if len(matches) > 1:
             raise ExpressionRefused(
                 f"the column {name} is ambiguous",
@@ -43,16 +45,16 @@ class NameScope:
         if not matches:
             raise ExpressionRefused(
                 f"there is no column {name}",
-                found=f"columns {listed(self._kinds)}",
-                fix=did_you_mean(name, self._kinds, "name one of these columns"),
+                found=f"columns {listed(self._schema.names)}",
+                fix=did_you_mean(name, self._schema.names, "name one of these columns"),
             )
         actual = matches[0]
-        kind = self._kinds[actual]
-        sql = quoted(actual)
-        sql = as_type(sql, kind) if actual in self._cast_first else sql
+        stored = self._schema.field(self._schema.get_all_field_indices(actual)[-1]).type
+        kind = from_arrow(stored)
+        sql = as_type(quoted(actual), kind) if in_other_form(stored) else quoted(actual)
         return TypedSql(
             sql=sql, type=kind, columns=frozenset(matches), label=self._labels.get(actual, name)
         )
 
     def _like(self, name: str) -> list[str]:
-        return [known for known in self._kinds if known.lower() == name.lower()]
+        return [known for known in self._schema.names if known.lower() == name.lower()]

@@ -72,7 +72,7 @@ class GroupedRows:
     ) -> None:
         self._context = context
         self._relation = relation
-        self._calls: list[exp.Expression] = []
+        self._calls: dict[exp.Expression, int] = {}
         self._keys: list[exp.Expression] = []
         self._key_attributes: list[Attribute] = []
         used = list(relation.node.schema.names)
@@ -138,9 +138,7 @@ class GroupedRows:
         if isinstance(tree, exp.Window):
             return self._rewritten_window(tree)
         if is_aggregate(tree):
-            if tree not in self._calls:
-                self._calls.append(tree)
-            return plan_column(_aggregate_column(self._calls.index(tree)))
+            return plan_column(_aggregate_column(self._calls.setdefault(tree, len(self._calls))))
         if isinstance(tree, exp.Column) and is_resolved(tree):
             labels = {a.column: a.label for a in self._relation.attributes}
             label = labels.get(tree.name, tree.name)
@@ -193,7 +191,7 @@ class GroupedRows:
         child, keys = self._child(), tuple(self._key_columns)
         if any(map(is_group_call, self._calls)):
             return self._called(child, keys)
-        child, trees = with_udf_columns(self._context, child, self._calls)
+        child, trees = with_udf_columns(self._context, child, list(self._calls))
         calls = [(_aggregate_column(number), tree) for number, tree in enumerate(trees)]
 
         def native() -> Node:

@@ -12,7 +12,7 @@ from millrace.errors import UserError
 from millrace.plan.nodes.join import KEEPS_LEFT, Join, JoinColumn, JoinKind
 from millrace.plan.nodes.node import Node
 from millrace.sql.expressions import Expression, parse
-from millrace.sql.name_checks import check_keys, free_name, name_list
+from millrace.sql.name_checks import check_keys, distinct_names, name_list
 from millrace.sql.types import BOOLEAN, from_arrow
 
 Names = str | Sequence[str] | None
@@ -113,12 +113,7 @@ def check_same_type(
 
 def right_names(left: pa.Schema, right: pa.Schema) -> dict[str, str]:
     """New names of the right side's columns, different from those of the left."""
-    used = list(left.names)
-    names = {}
-    for name in right.names:
-        names[name] = free_name(name, used)
-        used.append(names[name])
-    return names
+    return dict(zip(right.names, distinct_names(right.names, left.names), strict=True))
 
 
 def join_kind(how: str, call: str) -> JoinKind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -160,10 +161,8 @@ def _projected(context: BuildContext, relation: Relation, items: Sequence[Select
         for item, column in zip(items, columns, strict=True)
     ]
     shown = {item.passed.column for item in items if item.passed is not None}
-    below = [name.lower() for name in relation.node.schema.names]
-    rest = [
-        a for a in relation.visible if a.column not in shown and below.count(a.column.lower()) == 1
-    ]
+    below = Counter(name.lower() for name in relation.node.schema.names)
+    rest = [a for a in relation.visible if a.column not in shown and below[a.column.lower()] == 1]
     kept = free_columns([a.column for a in rest], columns)
     hidden = [replace(a, column=c, hidden=True) for a, c in zip(rest, kept, strict=True)]
     passed_on = [(c, plan_column(a.column)) for a, c in zip(rest, kept, strict=True)]

@@ -21,8 +21,9 @@ from millrace.plan.windows.window_functions import (
     window_function,
 )
 from millrace.sql.expression_typing import ExpressionTyper
-from millrace.sql.expressions import as_user_error, expression_of, scope_of
+from millrace.sql.expressions import as_user_error, expression_of
 from millrace.sql.name_checks import check_keys, name_list
+from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import read
 from millrace.sql.syntax_errors import refuse_name
 from millrace.sql.typed_sql import ExpressionRefused, TypedSql
@@ -73,7 +74,7 @@ class _WindowMarks(ExpressionTyper):
     """Types an expression over columns and calls; its SQL has a mark for each call."""
 
     def __init__(self, schema: pa.Schema, *, ordered: bool, framed: bool) -> None:
-        super().__init__(scope_of(schema))
+        super().__init__(NameScope(schema))
         self._inner = InsideWindow(self.columns)
         self._ordered = ordered
         self._framed = framed

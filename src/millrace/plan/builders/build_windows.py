@@ -28,7 +28,8 @@ from millrace.plan.windows.window_frames import frame_of
 from millrace.plan.windows.window_functions import InsideWindow, window_function
 from millrace.sql.aggregates.aggregate_input import is_plain
 from millrace.sql.expression_typing import ExpressionTyper
-from millrace.sql.expressions import Expression, expression_of, scope_of
+from millrace.sql.expressions import Expression, expression_of
+from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import canonical
 from millrace.sql.typed_sql import NotNative
 from millrace.sql.types import to_arrow
@@ -78,7 +79,7 @@ def with_window_columns(
         return node, list(trees)
     names = free_columns([f"__window_{n}" for n in range(len(windows))], node.schema.names)
     by_tree = dict(zip(windows, names, strict=True))
-    typer = ExpressionTyper(scope_of(node.schema))
+    typer = ExpressionTyper(NameScope(node.schema))
     native: list[tuple[str, CallOver]] = []
     refused: list[tuple[str, exp.Window, NotNative]] = []
     for tree, name in by_tree.items():

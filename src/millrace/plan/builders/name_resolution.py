@@ -29,7 +29,22 @@ def resolve(
     tree: exp.Expression, attributes: Sequence[Attribute], outer: Outer | None = None
 ) -> exp.Expression:
     """The tree with each name replaced by that of the plan; the tree itself is not changed."""
-    return _resolved(tree.copy(), attributes, outer, frozenset())
+    resolved = tree.copy()
+    rest: list[tuple[exp.Expression, frozenset[str]]] = [(resolved, frozenset())]
+    while rest:
+        part, variables = rest.pop()
+        if isinstance(part, exp.Column):
+            column = _column(part, attributes, outer, variables)
+            if part is resolved:
+                return column
+            if column is not part:
+                part.replace(column)
+        elif isinstance(part, exp.Lambda):
+            names = {name.name.lower() for name in part.expressions}
+            rest.append((part.this, variables | names))
+        elif not isinstance(part, exp.Query):
+            rest += [(inner, variables) for inner in part.iter_expressions(reverse=True)]
+    return resolved
 
 
 def plan_column(name: str) -> exp.Column:
@@ -66,36 +81,6 @@ def no_column(column: exp.Column, attributes: Sequence[Attribute]) -> Expression
         found=f"columns {listed(labels)}",
         fix=did_you_mean(column.name, labels, "name one of these columns"),
     )
-
-
-def _resolved(
-    tree: exp.Expression,
-    attributes: Sequence[Attribute],
-    outer: Outer | None,
-    variables: frozenset[str],
-) -> exp.Expression:
-    if isinstance(tree, exp.Column):
-        return _column(tree, attributes, outer, variables)
-    if isinstance(tree, exp.Query):
-        return tree
-    if isinstance(tree, exp.Lambda):
-        names = {name.name.lower() for name in tree.expressions}
-        tree.set("this", _resolved(tree.this, attributes, outer, variables | names))
-        return tree
-    for key, value in list(tree.args.items()):
-        if isinstance(value, exp.Expression):
-            tree.set(key, _resolved(value, attributes, outer, variables))
-        elif isinstance(value, list):
-            tree.set(
-                key,
-                [
-                    _resolved(part, attributes, outer, variables)
-                    if isinstance(part, exp.Expression)
-                    else part
-                    for part in value
-                ],
-            )
-    return tree
 
 
 def _column(

@@ -17,8 +17,9 @@ from millrace.plan.nodes.filter import Filter
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
 from millrace.sql.expression_typing import ExpressionTyper
-from millrace.sql.expressions import Expression, expression_of, scope_of
+from millrace.sql.expressions import Expression, expression_of
 from millrace.sql.functions.nested.field_updates import expand_updates
+from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import canonical, operands
 from millrace.sql.typed_sql import ExpressionRefused, NotNative, TypedSql
 from millrace.sql.types import BOOLEAN, VOID
@@ -30,7 +31,7 @@ _PARTS_MAX: Final = 32
 
 def typed(tree: exp.Expression, schema: pa.Schema, labels: Labels | None = None) -> TypedSql:
     """A resolved tree, typed."""
-    return ExpressionTyper(scope_of(schema, labels)).typed(tree)
+    return ExpressionTyper(NameScope(schema, labels)).typed(tree)
 
 
 def with_sql_form(tree: exp.Expression, schema: pa.Schema) -> exp.Expression:

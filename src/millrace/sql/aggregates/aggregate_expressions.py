@@ -16,7 +16,7 @@ from millrace.sql.aggregates.aggregate_calls import AggregateCall
 from millrace.sql.aggregates.aggregate_functions import TYPED_BY
 from millrace.sql.aggregates.aggregate_input import input_of
 from millrace.sql.expression_typing import ExpressionTyper
-from millrace.sql.expressions import as_user_error, scope_of
+from millrace.sql.expressions import as_user_error
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import canonical, read
 from millrace.sql.syntax_errors import refuse_name
@@ -59,7 +59,7 @@ def parse_aggregate(name: str, text: str, schema: pa.Schema, *, call: str) -> Ag
 
 def typed_aggregate(name: str, tree: exp.Expression, schema: pa.Schema) -> AggregateExpression:
     """A tree over aggregates as an expression of this name."""
-    marks = _AggregateMarks(ExpressionTyper(scope_of(schema)))
+    marks = _AggregateMarks(ExpressionTyper(NameScope(schema)))
     term = ExpressionTyper(_NoColumns(), marks.add).typed(tree)
     if not marks.calls:
         fix = "use sum, count, min, ..."
@@ -89,7 +89,7 @@ class _NoColumns(NameScope):
     """A column outside of every aggregate has many values, so it is refused."""
 
     def __init__(self) -> None:
-        super().__init__({}, cast_first=frozenset())
+        super().__init__(pa.schema([]))
 
     def find(self, name: str) -> TypedSql:
         raise ExpressionRefused(

@@ -11,9 +11,9 @@ from pyspark.sql.connect import functions as F  # noqa: N812
 from millrace.plan.builders.operators import with_sql_form
 from millrace.sql.connect_expressions import column_tree
 from millrace.sql.expression_typing import ExpressionTyper
-from millrace.sql.expressions import scope_of
 from millrace.sql.functions.nested.field_updates import UPDATE_FIELD
 from millrace.sql.labels.spark_labels import spark_label
+from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import canonical, read
 from millrace.sql.typed_sql import NotNative
 
@@ -31,7 +31,7 @@ def answer(column: Column) -> list[object]:
     tree = with_sql_form(column_tree(column), ROWS.schema)
     text = canonical(tree)
     assert UPDATE_FIELD not in text.lower()
-    term = ExpressionTyper(scope_of(ROWS.schema)).typed(read(text))
+    term = ExpressionTyper(NameScope(ROWS.schema)).typed(read(text))
     connection = duckdb.connect()
     connection.register("t", ROWS)
     return [row[0] for row in connection.execute(f"SELECT {term.sql} FROM t").fetchall()]
@@ -57,7 +57,7 @@ def test_a_path_leads_into_inner_structs() -> None:
 
 def test_fields_of_structs_in_arrays_are_changed_by_a_lambda() -> None:
     column = F.transform("list", lambda row: row.withField("a", F.lit(0)))
-    term = ExpressionTyper(scope_of(ROWS.schema)).typed(column_tree(column))
+    term = ExpressionTyper(NameScope(ROWS.schema)).typed(column_tree(column))
     assert str(term.type) == "array<struct<a:int,in:struct<b:string,c:bigint>>>"
 
 

@@ -9,7 +9,8 @@ import pytest
 from millrace.errors import UserError
 from millrace.sql.aggregates.aggregate_expressions import typed_aggregate
 from millrace.sql.expression_typing import ExpressionTyper
-from millrace.sql.expressions import parse, parse_named, scope_of
+from millrace.sql.expressions import parse, parse_named
+from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import read
 from millrace.sql.typed_sql import NotNative
 from millrace.sql.types import LONG
@@ -95,7 +96,7 @@ def test_an_expression_has_the_type_spark_gives_it(text: str, kind: str) -> None
 )
 def test_what_is_not_shown_equal_is_left_to_spark(text: str) -> None:
     with pytest.raises((NotNative, UserError)) as refused:
-        ExpressionTyper(scope_of(SCHEMA)).typed(read(text))
+        ExpressionTyper(NameScope(SCHEMA)).typed(read(text))
     assert isinstance(refused.value, NotNative)
 
 
@@ -179,7 +180,7 @@ def test_an_expression_without_a_name_gets_sparks(text: str, name: str) -> None:
 
 
 def test_a_field_of_a_struct_is_named_as_users_know_the_column() -> None:
-    scope = scope_of(pa.schema({"k": pa.int32(), "k_1": pa.list_(pa.int32())}), {"k_1": "other"})
+    scope = NameScope(pa.schema({"k": pa.int32(), "k_1": pa.list_(pa.int32())}), {"k_1": "other"})
     typer = ExpressionTyper(scope)
 
     assert str(typer.typed(read("struct(k, k_1)")).type) == "struct<k:int,other:array<int>>"
