@@ -12,8 +12,7 @@ SRC = Path(__file__).parents[1] / "src" / "millrace"
 FIX = "to fix"
 SQLITE = "journal/embedded/ledger/sqlite_ledger.py"
 AGREED = {
-    f"{SQLITE}: FormatError(no_ledger(self._path))": "ledger_errors.py words it",
-    f"{SQLITE}: StorageError(words(doing, self._path, error))": "the same",
+    f"{SQLITE}: StorageError(words(doing, self._path, error))": "ledger_errors.py words it",
     f"{SQLITE}: StorageError(str(error))": "the text of an error of ours",
     f"{SQLITE}: StorageError(str(still))": "the text of an error of ours",
     "pipeline/run/run_start.py: JobChanged(intake.refusal(history.job, other_rows))": (

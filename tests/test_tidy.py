@@ -31,8 +31,9 @@ LAYERS = [
     {"transport"},
     {"pipeline"},
     {"execute"},
+    {"upkeep"},
     {"spark"},
-    {"workspace", "workspace_sql", "workspace_reader", "spark_session"},
+    {"workspace", "workspace_sql", "workspace_upkeep", "workspace_reader", "spark_session"},
     {"cli", "testing", "functions", "types", "__init__"},
 ]
 # So do the folders of a layer that is large.

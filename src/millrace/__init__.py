@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from millrace.shuffle.runs import Run
     from millrace.spark import register
     from millrace.spark_session import SessionBuilder, SparkSession
+    from millrace.upkeep.findings import Problem, WorkspaceCheck
     from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does
     from millrace.workspace_reader import DataFrameReader
 
@@ -177,6 +178,7 @@ __all__ = [
     "PartitionSize",
     "PartitionedBatch",
     "PeerGone",
+    "Problem",
     "Producer",
     "Published",
     "QueryReport",
@@ -210,6 +212,7 @@ __all__ = [
     "WaitingStatus",
     "Window",
     "Workspace",
+    "WorkspaceCheck",
     "WorkspaceUnknown",
     "__version__",
     "files",
@@ -235,6 +238,7 @@ _PUBLIC = {
     "shuffle.reports": ("ParquetWritten", "QueryReport", "StageReport"),
     "shuffle.runs": ("Run",),
     "shuffle.cleanup": ("CleanupReport",),
+    "upkeep.findings": ("Problem", "WorkspaceCheck"),
     "datasets.dataset": ("Dataset",),
     "datasets.grouped_data": ("GroupedData",),
     "pipeline.define.job": ("Job",),

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from millrace.config import Config, checked_config
 from millrace.datasets.dataset import Dataset
-from millrace.durations import Duration, milliseconds
 from millrace.execute.shuffle_requests import FileOptions, ShuffleArguments
 from millrace.journal.api import Journals
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
@@ -27,7 +26,6 @@ from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.session_run import SessionOptions
 from millrace.scan.input_files import Paths
 from millrace.shuffle import runs
-from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.workspace_runtime import WorkspaceRuntime
 from millrace.storage.modes import parse_mode
@@ -35,6 +33,7 @@ from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.storage.workspace_token import given_token
 from millrace.transport.owner import broker_address
 from millrace.workspace_sql import WorkspaceSql
+from millrace.workspace_upkeep import WorkspaceUpkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +89,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     return Workspace(runtime)
 
 
-class Workspace(WorkspaceSql):
+class Workspace(WorkspaceSql, WorkspaceUpkeep):
     """A folder or bucket with shuffles, journals, jobs and reads. Made by `millrace.open`.
 
     Example:
@@ -332,28 +331,6 @@ class Workspace(WorkspaceSql):
         """
         self._runtime.home.look()
         return runs.list_runs(self._runtime.store)
-
-    def cleanup(self, *, ttl: Duration) -> CleanupReport:
-        """Remove attempts, and rows of `from_arrow`, that are older than `ttl` and not needed.
-
-        Files of tasks that died are removed too.
-
-        Example:
-            >>> ws.cleanup(ttl="7d").bytes
-            0
-        """
-        ttl_ms = milliseconds(ttl, "cleanup(): ttl")
-        return self._runtime.cleanup(ttl_ms)
-
-    def drop_runs(self, *, older_than: Duration) -> CleanupReport:
-        """Remove whole runs that have ended and that began longer ago than this.
-
-        Example:
-            >>> ws.drop_runs(older_than="30d").runs
-            ()
-        """
-        age_ms = milliseconds(older_than, "drop_runs(): older_than")
-        return self._runtime.drop_runs(age_ms)
 
     def stop(self) -> None:
         """End as `spark.stop()` does: the same as `close`.

@@ -16,6 +16,7 @@ from millrace.cli.journal_commands import journal
 from millrace.cli.reads_commands import reads
 from millrace.cli.serve_command import serve
 from millrace.cli.shuffle_commands import shuffle
+from millrace.cli.upkeep_commands import verify
 from millrace.errors import MillraceError
 from millrace.version import __version__
 
@@ -38,7 +39,7 @@ def cli(verbose: int) -> None:
         log_to_stderr(logging.INFO if verbose == 1 else logging.DEBUG)
 
 
-for command in (agent, broker, completion, demo, job, journal, reads, serve, shuffle):
+for command in (agent, broker, completion, demo, job, journal, reads, serve, shuffle, verify):
     cli.add_command(command)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,8 @@ from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import OwnedWorkspace
 from millrace.transport.owner.owner_endpoint import JournalAddress
 from millrace.transport.owner.workspace_journals import WorkspaceJournals
+from millrace.upkeep.findings import WorkspaceCheck
+from millrace.upkeep.verify import verify_workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -296,6 +298,11 @@ class WorkspaceRuntime:
         return cleanup.drop_runs(
             self.store, older_than_ms=age_ms, now_ms=_now_ms(), config=self.config
         )
+
+    def verify(self, on_bytes: Callable[[int], None]) -> WorkspaceCheck:
+        """Check everything at rest."""
+        self.home.look()
+        return verify_workspace(self.store, self.open_shuffle, self.config, on_bytes)
 
     def shuffle_frame(self, shuffle: Shuffle) -> DataFrame:
         """A shuffle as a Spark DataFrame."""

@@ -354,6 +354,11 @@ def _read(workspaces: Sequence[str], path: str, size: int, checksum: str) -> byt
     return data
 
 
+def check_value(workspace: str, path: str, size: int, checksum: str) -> None:
+    """Raise unless the value that a row refers to is there and whole."""
+    _read((workspace,), path, size, checksum)
+
+
 def _content(workspace: str, path: str) -> bytes | None:
     full = checked_path(workspace, path)
     # A cleanup may have renamed the file, and will rename it back when it sees a use.

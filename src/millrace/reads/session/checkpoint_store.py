@@ -243,13 +243,18 @@ def read_checkpoints(broker: Broker, read: str) -> Resumed:
 def check_known(broker: Broker, read: str) -> None:
     """Refuse the name of a coordinated read that never ran."""
     check_text(read, "a coordinated read")
-    known = [info.name.split("/")[_NAME_PART] for info in broker.list(_ROOT)]
+    known = read_names(broker)
     if read not in known:
         raise UserError(
             f"there is no coordinated read {read!r} in this workspace\n"
             f"  found: {existing(read, known)}\n"
             "  to fix: give the name of a coordinated read that ran here"
         )
+
+
+def read_names(broker: Broker) -> list[str]:
+    """The coordinated reads that have run."""
+    return [info.name.split("/")[_NAME_PART] for info in broker.list(_ROOT)]
 
 
 def stored_read(broker: Broker, name: str) -> CoordinatedRead | None:

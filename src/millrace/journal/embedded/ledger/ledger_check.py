@@ -18,6 +18,7 @@ import xxhash
 from millrace.errors import Corrupt, DataLost
 from millrace.journal.embedded.ledger import ledger_tables
 from millrace.journal.embedded.ledger import mark_files as marks
+from millrace.journal.embedded.ledger.ledger_connections import read_only_mode
 from millrace.journal.embedded.ledger.lost_commits import (
     AcceptLoss,
     FoundLedger,
@@ -104,7 +105,8 @@ def _refuse_lost_ledger(path: str, segments: str, mark: CommitMark | NoMark) -> 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[sqlite3.Connection]:
     """A connection that only reads, and leaves the log of a ledger as it is."""
-    db = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None)
+    address = f"file:{quote(path)}?mode={read_only_mode(path)}"
+    db = sqlite3.connect(address, uri=True, isolation_level=None)
     try:
         yield db
     finally:
@@ -197,19 +199,29 @@ def _contradictions(db: sqlite3.Connection) -> list[str]:
 def _newer(
     db: sqlite3.Connection, path: str, segments: str, changed_ms: int
 ) -> tuple[list[str], int]:
-    """Segment files that are newer than the ledger, and the highest number of any."""
+    """Segment files that are newer than the ledger, and the highest number of any.
+
+    Files are listed first: an owner that is writing names a file in the ledger before it makes it.
+    """
+    listed = list(_segment_files(segments, changed_ms))
+    open_files = [file for file, _ in db.execute(ledger_tables.CLEAN_OPEN_SEGMENTS)]
+    lengths = {}
+    for file in open_files:
+        with contextlib.suppress(FileNotFoundError):
+            lengths[file] = os.path.getsize(os.path.join(os.path.dirname(path), file))
     row = db.execute("SELECT value FROM meta WHERE name = 'next_segment'").fetchone()
     next_segment = 1 if row is None else row[0]
-    newer, newest = [], 0
-    for folder, number in _segment_files(segments, changed_ms):
-        newest = max(newest, number)
-        if number >= next_segment:
-            newer.append(f"{os.path.basename(segments)}/{folder}/{number}{_SUFFIX}")
-    for file, size in db.execute(ledger_tables.CLEAN_OPEN_SEGMENTS):
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.getsize(os.path.join(os.path.dirname(path), file)) > size:
-                newer.append(file)
-    return newer, newest
+    newer = [
+        f"{os.path.basename(segments)}/{folder}/{number}{_SUFFIX}"
+        for folder, number in listed
+        if number >= next_segment
+    ]
+    newer += [
+        file
+        for file, size in db.execute(ledger_tables.CLEAN_OPEN_SEGMENTS)
+        if lengths.get(file, 0) > size
+    ]
+    return newer, max((number for _, number in listed), default=0)
 
 
 def _segment_files(segments: str, changed_ms: int) -> Iterator[tuple[str, int]]:

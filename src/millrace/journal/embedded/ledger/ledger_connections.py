@@ -22,7 +22,7 @@ def connect(path: str, *, is_read_only: bool) -> sqlite3.Connection:
     if not os.path.exists(path):
         modes.make_file(path)  # Its log and index get the same mode.
     # Statements begin and end their transactions themselves.
-    mode = "ro" if is_read_only else "rwc"
+    mode = read_only_mode(path) if is_read_only else "rwc"
     db = sqlite3.connect(
         f"file:{quote(path)}?mode={mode}",
         uri=True,
@@ -35,6 +35,14 @@ def connect(path: str, *, is_read_only: bool) -> sqlite3.Connection:
     # Overwriting deleted rows with zeros would take room in the log.
     db.execute("PRAGMA secure_delete = OFF")
     return db
+
+
+def read_only_mode(path: str) -> str:
+    """How to open a ledger that is only looked at, for its url.
+
+    Without a log no process has it open, and SQLite would make an empty one.
+    """
+    return "ro" if os.path.exists(f"{path}-wal") else "ro&immutable=1"
 
 
 class ReadingConnections:

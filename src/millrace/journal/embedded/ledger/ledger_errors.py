@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from millrace.errors import Corrupt, MillraceError, StorageError
+from millrace.errors import Corrupt, FormatError, MillraceError, StorageError
 from millrace.journal.embedded.ledger import ledger_tables
 from millrace.storage import documents
 
@@ -33,9 +33,9 @@ def words(doing: str, path: str, error: BaseException | str) -> str:
     )
 
 
-def no_ledger(path: str) -> str:
-    """A file of SQLite's that is not ours."""
-    return (
+def not_a_ledger(path: str) -> FormatError:
+    """The error for a file of SQLite's that is not ours."""
+    return FormatError(
         f"{path} is no ledger of journals\n  found: an SQLite file of another program\n"
         "  to fix: open another folder as workspace, or move this file away"
     )

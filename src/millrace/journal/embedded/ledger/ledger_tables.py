@@ -11,6 +11,7 @@ import json
 import sqlite3
 from typing import Any, Final
 
+from millrace.errors import FormatError
 from millrace.journal.core.book import RangeKind
 from millrace.journal.core.clocks import Clock
 from millrace.journal.core.journal_names import JournalId, Offset
@@ -126,6 +127,15 @@ SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.k
 FROM bodies b CROSS JOIN ranges r ON r.journal = b.journal AND r.first_offset = b.first_offset
 WHERE b.journal = ?1 ORDER BY b.first_offset
 """
+
+
+def unknown_version(path: str, version: int) -> FormatError:
+    """The error for a ledger that another Millrace wrote."""
+    read = ", ".join(map(str, VERSIONS_READ))
+    return FormatError(
+        f"{path} is a ledger of version {version}\n"
+        f"  versions read: {read}\n  to fix: use a newer Millrace"
+    )
 
 
 def is_damage(error: Exception) -> bool:

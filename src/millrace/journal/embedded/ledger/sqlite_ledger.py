@@ -20,7 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import BrokerStopped, Corrupt, FormatError, StorageError
+from millrace.errors import BrokerStopped, Corrupt, StorageError
 from millrace.faults import fault
 from millrace.journal.core.book import Book
 from millrace.journal.core.journal_names import JournalId, Offset
@@ -28,7 +28,7 @@ from millrace.journal.embedded.disk_reserve import Reserve
 from millrace.journal.embedded.ledger import ledger_loading, ledger_saving, ledger_tables
 from millrace.journal.embedded.ledger.commit_marks import CommitMarks
 from millrace.journal.embedded.ledger.ledger_connections import ReadingConnections, connect
-from millrace.journal.embedded.ledger.ledger_errors import no_ledger, reported, words
+from millrace.journal.embedded.ledger.ledger_errors import not_a_ledger, reported, words
 from millrace.journal.embedded.ledger.ledger_port import (
     AppendRange,
     LedgerContent,
@@ -102,7 +102,13 @@ class SqliteLedger:
         """See `Ledger.load`."""
         try:
             with self._reported("reading"):
-                return ledger_loading.load(self._writer)
+                if not self._start.is_read_only:
+                    return ledger_loading.load(self._writer)
+                # All tables of one moment: an owner may be writing.
+                self._writer.execute("BEGIN")
+                content = ledger_loading.load(self._writer)
+                self._writer.execute("COMMIT")
+                return content
         except (ValueError, TypeError, KeyError, OSError, pa.ArrowException) as error:
             raise Corrupt(
                 f"{words('reading', self._path, error)}\n  found: a row that no ledger holds\n"
@@ -230,23 +236,19 @@ class SqliteLedger:
         db = self._writer
         if not db.execute("PRAGMA user_version").fetchone()[0]:
             if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise FormatError(no_ledger(self._path))
+                raise not_a_ledger(self._path)
             self._make()
         application = db.execute("PRAGMA application_id").fetchone()[0]
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if application != ledger_tables.APPLICATION_ID:
-            raise FormatError(no_ledger(self._path))
+            raise not_a_ledger(self._path)
         if version == 1:
             db.executescript(
                 f"BEGIN IMMEDIATE; {ledger_tables.COMMIT_TABLES}"
                 f"PRAGMA user_version = {ledger_tables.FORMAT_VERSION}; COMMIT;"
             )
         elif version != ledger_tables.FORMAT_VERSION:
-            read = ", ".join(map(str, ledger_tables.VERSIONS_READ))
-            raise FormatError(
-                f"{self._path} is a ledger of version {version}\n"
-                f"  versions read: {read}\n  to fix: use a newer Millrace"
-            )
+            raise ledger_tables.unknown_version(self._path, version)
         pages = max(1, self._config.ledger_checkpoint_bytes // _PAGE_BYTES)
         mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":

@@ -1,0 +1,174 @@
+"""Journals that are read where they lie, beside an owner or without one.
+
+Invariant: looking changes nothing. No lock is taken, nothing is cut back, and no file appears. The
+list of journals is of one moment; rows that were truncated since are not taken for lost.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.config import Config
+from millrace.errors import Corrupt, DataLost, MillraceError, StorageError, UserError
+from millrace.journal.book_broker import Times
+from millrace.journal.core.book import Book, Journal
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.values import SegmentFile
+from millrace.journal.embedded.disk_reserve import Reserve
+from millrace.journal.embedded.ledger import ledger_check, ledger_tables
+from millrace.journal.embedded.ledger.ledger_errors import not_a_ledger, reported
+from millrace.journal.embedded.ledger.ledger_port import AppendRange, InSegment, Ledger
+from millrace.journal.embedded.ledger.sqlite_ledger import LedgerStart, SqliteLedger
+from millrace.journal.embedded.row_storage import SEGMENTS
+from millrace.journal.embedded.segment_disk import LocalDisk
+from millrace.journal.embedded.segment_reader import LEDGER, SegmentReader
+
+_PAGE_RANGES: Final = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeCheck:
+    """A range whose bytes were read, and what is wrong with it."""
+
+    journal: str
+    id: JournalId
+    first: Offset
+    path: str
+    bytes: int
+    problem: MillraceError | None = None
+
+
+class RestingJournals(SegmentReader):
+    """Reads journals without opening them. Made by `resting_journals`."""
+
+    def __init__(self, root: str, ledger: Ledger, book: Book, config: Config) -> None:
+        super().__init__(root, ledger, LocalDisk(), book, config, Times())
+
+    def check(self) -> Iterator[RangeCheck]:
+        """Read every row of every journal, and compare it with its checksum."""
+        for _, journal in sorted(self._book.journals.all()):
+            yield from self._check_from(journal, journal.start)
+
+    def is_wrong(self, found: RangeCheck) -> bool:
+        """Whether a range that another look found wrong is still there, and wrong."""
+        journals = {journal.id: journal for _, journal in self._book.journals.all()}
+        journal = journals.get(found.id)
+        if journal is None or found.first >= journal.end:
+            return False
+        first = max(found.first, journal.start)
+        checked = next(self._check_from(journal, first), None)
+        return checked is not None and checked.problem is not None
+
+    def _check_from(self, journal: Journal, at: Offset) -> Iterator[RangeCheck]:
+        while at < journal.end:
+            ranges = self._ledger.ranges(journal.id, at, _PAGE_RANGES)
+            for range_ in ranges:
+                if not range_.first <= at < range_.next:
+                    break
+                yield self._check_range(journal, range_)
+                at = range_.next
+            else:
+                if ranges:
+                    continue
+            yield RangeCheck(
+                journal=journal.name,
+                id=journal.id,
+                first=at,
+                path=os.path.join(self._root, LEDGER),
+                bytes=0,
+                problem=self._missing(journal, at),
+            )
+            return
+
+    def _check_range(self, journal: Journal, range_: AppendRange) -> RangeCheck:
+        problem: MillraceError | None = None
+        try:
+            self._checked(journal, range_)
+        except (DataLost, StorageError, UserError) as error:
+            problem = error
+        file = range_.where.file if isinstance(range_.where, InSegment) else LEDGER
+        return RangeCheck(
+            journal=journal.name,
+            id=journal.id,
+            first=range_.first,
+            path=os.path.join(self._root, file),
+            bytes=range_.bytes,
+            problem=problem,
+        )
+
+    def adoption_folder(self) -> str:
+        """Nothing is adopted here."""
+        raise self._refused()
+
+    def tidy(self) -> None:
+        """Nothing is tidied here."""
+
+    def close(self) -> None:
+        """See `Broker.close`."""
+        self._ledger.close()
+
+    def _save(self, draft: Book) -> None:  # noqa: ARG002 - the broker's
+        raise self._refused()
+
+    def _check_file(self, file: SegmentFile) -> SegmentFile:  # noqa: ARG002 - the broker's
+        raise self._refused()
+
+    def _refused(self) -> UserError:
+        return UserError(
+            f"the journals in {self._root} were opened to be read\n  found: a call that writes\n"
+            "  to fix: open the workspace"
+        )
+
+
+@contextmanager
+def resting_journals(root: str, config: Config) -> Iterator[RestingJournals]:
+    """The journals of a folder as they are now."""
+    path = os.path.join(root, LEDGER)
+    check_version(path)
+    reserve = Reserve(root, config.journal_reserve_bytes)
+    ledger = SqliteLedger(path, config, LedgerStart(is_read_only=True, reserve=reserve))
+    try:
+        journals = RestingJournals(root, ledger, ledger.load().book, config)
+    except BaseException:
+        ledger.close()
+        raise
+    try:
+        yield journals
+    finally:
+        journals.close()
+
+
+def check_ledger(root: str) -> None:
+    """Raise if commits are missing, or if the ledger's own file is damaged."""
+    path = os.path.join(root, LEDGER)
+    check_version(path)
+    ledger_check.check(root, path, os.path.join(root, SEGMENTS), accept_loss=False)
+    with reported(path, "reading"), ledger_check.reading(path) as db:
+        complaints = [row[0] for row in db.execute("PRAGMA integrity_check")]
+    if complaints != ["ok"]:
+        raise Corrupt(
+            f"ledger {path} is damaged\n  found: {'; '.join(complaints[:3])}\n"
+            "  to fix: restore it from a backup"
+        )
+
+
+def check_version(path: str) -> None:
+    """Raise unless a file is a ledger of a version that this code reads."""
+    if not os.path.exists(path):
+        raise DataLost(f"ledger {path} is gone\n  to fix: restore it from a backup")
+    with reported(path, "reading"), ledger_check.reading(path) as db:
+        version, application = _header(db)
+    if application != ledger_tables.APPLICATION_ID:
+        raise not_a_ledger(path)
+    if version not in ledger_tables.VERSIONS_READ:
+        raise ledger_tables.unknown_version(path, version)
+
+
+def _header(db: sqlite3.Connection) -> tuple[int, int]:
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    return int(version), int(db.execute("PRAGMA application_id").fetchone()[0])
