@@ -8,35 +8,26 @@ one exception is a full disk: SQLite met it before the end of the commit was wri
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-import pyarrow as pa
+from typing import Final
 
 from millrace.config import Config
-from millrace.errors import BrokerStopped, Corrupt, StorageError
+from millrace.errors import BrokerStopped, StorageError
 from millrace.faults import fault
 from millrace.journal.core.book import Book
-from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.embedded.disk_reserve import Reserve
-from millrace.journal.embedded.ledger import ledger_loading, ledger_saving, ledger_tables
+from millrace.journal.embedded.ledger import ledger_saving, ledger_tables
 from millrace.journal.embedded.ledger.commit_marks import CommitMarks
 from millrace.journal.embedded.ledger.ledger_connections import ReadingConnections, connect
-from millrace.journal.embedded.ledger.ledger_errors import not_a_ledger, reported, words
-from millrace.journal.embedded.ledger.ledger_port import (
-    AppendRange,
-    LedgerContent,
-    Segment,
-    Storing,
-)
+from millrace.journal.embedded.ledger.ledger_errors import not_a_ledger, words
+from millrace.journal.embedded.ledger.ledger_port import Storing
 from millrace.journal.embedded.ledger.lost_commits import Loss
 from millrace.journal.embedded.ledger.mark_files import CommitMark
+from millrace.journal.embedded.ledger.table_reader import TableReader, check_tables, make_tables
 from millrace.storage.local import sync_folder
 from millrace.storage.store import storage_errors
 
@@ -67,7 +58,7 @@ class _DiskFull(StorageError):
     """Nothing was saved, as there was no room."""
 
 
-class SqliteLedger:
+class SqliteLedger(TableReader):
     """One writer, and as many reading connections as there were readers at once."""
 
     def __init__(self, path: str, config: Config, start: LedgerStart) -> None:
@@ -97,23 +88,6 @@ class SqliteLedger:
     def epoch(self) -> int:
         """See `Ledger.epoch`."""
         return self._epoch
-
-    def load(self) -> LedgerContent:
-        """See `Ledger.load`."""
-        try:
-            with self._reported("reading"):
-                if not self._start.is_read_only:
-                    return ledger_loading.load(self._writer)
-                # All tables of one moment: an owner may be writing.
-                self._writer.execute("BEGIN")
-                content = ledger_loading.load(self._writer)
-                self._writer.execute("COMMIT")
-                return content
-        except (ValueError, TypeError, KeyError, OSError, pa.ArrowException) as error:
-            raise Corrupt(
-                f"{words('reading', self._path, error)}\n  found: a row that no ledger holds\n"
-                "  to fix: bring ledger.sqlite and ledger.sqlite-wal back from a copy"
-            ) from error
 
     def save(self, draft: Book, storing: Storing) -> None:
         """See `Ledger.save`."""
@@ -145,9 +119,7 @@ class SqliteLedger:
         try:
             db.execute("BEGIN IMMEDIATE")
             self._check_epoch()
-            ledger_saving.put_book(db, draft)
-            ledger_saving.put_storing(db, storing)
-            ledger_saving.take_away(db, draft)
+            ledger_saving.carry_out(db, ledger_saving.changes(draft, storing))
             assert self._marks is not None
             mark = self._marks.mark
             db.execute(ledger_tables.PUT_LAST_COMMIT, (mark.commit + 1, at_ms, mark.file_commit))
@@ -171,41 +143,6 @@ class SqliteLedger:
         fault("journal.ledger.after_commit")
         self._put_mark(at_ms)
         fault("journal.ledger.after_mark")
-
-    def ranges(self, journal: JournalId, offset: Offset, count: int) -> Sequence[AppendRange]:
-        """See `Ledger.ranges`."""
-        return self._read(ledger_tables.RANGES_FROM, (journal, offset, count))
-
-    def ranges_of(
-        self, spans: Sequence[tuple[JournalId, Offset, Offset]]
-    ) -> Generator[AppendRange]:
-        """See `Ledger.ranges_of`."""
-        with self._reported("reading"), self._readers.reader() as reader:
-            cursor = reader.execute(ledger_tables.RANGES_OF, (json.dumps(spans),))
-            try:
-                yield from map(ledger_tables.range_of, cursor)
-            finally:
-                # An open one would keep the ledger's log from being written back.
-                cursor.close()
-
-    def waiting(self, journal: JournalId) -> Sequence[AppendRange]:
-        """See `Ledger.waiting`."""
-        return self._read(ledger_tables.RANGES_WAITING, (journal,))
-
-    def segments_before(self, journal: JournalId, offset: Offset | None) -> Iterable[Segment]:
-        """See `Ledger.segments_before`."""
-        limit = 2**63 - 1 if offset is None else offset
-        with self._reported("reading"):
-            rows = self._writer.execute(
-                "SELECT * FROM segments WHERE journal = ? AND next_offset <= ?", (journal, limit)
-            ).fetchall()
-            return [ledger_tables.segment_of(row) for row in rows]
-
-    def unused_shared(self) -> Sequence[Segment]:
-        """See `Ledger.unused_shared`."""
-        with self._reported("reading"):
-            rows = self._writer.execute(ledger_tables.UNUSED_SHARED).fetchall()
-            return [ledger_tables.segment_of(row) for row in rows]
 
     def write_back(self) -> None:
         """See `Ledger.write_back`: put the log into the file."""
@@ -238,17 +175,7 @@ class SqliteLedger:
             if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise not_a_ledger(self._path)
             self._make()
-        application = db.execute("PRAGMA application_id").fetchone()[0]
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if application != ledger_tables.APPLICATION_ID:
-            raise not_a_ledger(self._path)
-        if version == 1:
-            db.executescript(
-                f"BEGIN IMMEDIATE; {ledger_tables.COMMIT_TABLES}"
-                f"PRAGMA user_version = {ledger_tables.FORMAT_VERSION}; COMMIT;"
-            )
-        elif version != ledger_tables.FORMAT_VERSION:
-            raise ledger_tables.unknown_version(self._path, version)
+        check_tables(db, self._path)
         pages = max(1, self._config.ledger_checkpoint_bytes // _PAGE_BYTES)
         mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
@@ -265,12 +192,7 @@ class SqliteLedger:
         # So that a ledger whose journals were deleted can give room back.
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL").fetchall()
-        script = (
-            f"BEGIN IMMEDIATE; {ledger_tables.TABLES}{ledger_tables.COMMIT_TABLES}"
-            f"PRAGMA application_id = {ledger_tables.APPLICATION_ID};"
-            f"PRAGMA user_version = {ledger_tables.FORMAT_VERSION}; COMMIT;"
-        )
-        db.executescript(script)
+        make_tables(db)
         with storage_errors(f"syncing {self._path}"):
             sync_folder(os.path.dirname(self._path))
 
@@ -304,10 +226,6 @@ class SqliteLedger:
                 )
             )
         self._put_mark(at_ms)
-
-    def _epoch_there(self) -> int:
-        row = self._writer.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
-        return int(row[0])
 
     # Writing.
     def _check_epoch(self) -> None:
@@ -379,12 +297,3 @@ class SqliteLedger:
         with contextlib.suppress(sqlite3.Error):
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-
-    # Reading.
-    def _read(self, query: str, values: tuple[Any, ...]) -> list[AppendRange]:
-        with self._reported("reading"), self._readers.reader() as reader:
-            rows = reader.execute(query, values).fetchall()
-            return [ledger_tables.range_of(row) for row in rows]
-
-    def _reported(self, doing: str) -> contextlib.AbstractContextManager[None]:
-        return reported(self._path, doing)

@@ -1,0 +1,117 @@
+"""What ledgers read from their tables: the book, ranges of rows, and segments.
+
+The tables are a file of SQLite's, whether that is the ledger itself or a replica of a log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millrace.errors import Corrupt
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.embedded.ledger import ledger_loading, ledger_tables
+from millrace.journal.embedded.ledger.ledger_connections import ReadingConnections
+from millrace.journal.embedded.ledger.ledger_errors import not_a_ledger, reported, words
+from millrace.journal.embedded.ledger.ledger_port import AppendRange, LedgerContent, Segment
+
+_LAST_OFFSET: Final = 2**63 - 1
+
+
+class TableReader:
+    """The half of a ledger that reads: one connection that also writes, and many that only read."""
+
+    _path: str
+    _writer: sqlite3.Connection
+    _readers: ReadingConnections
+
+    def load(self) -> LedgerContent:
+        """See `Ledger.load`."""
+        try:
+            with self._reported("reading"):
+                # All tables of one moment: an owner may be writing.
+                self._writer.execute("BEGIN")
+                content = ledger_loading.load(self._writer)
+                self._writer.execute("COMMIT")
+                return content
+        except (ValueError, TypeError, KeyError, OSError, pa.ArrowException) as error:
+            raise Corrupt(
+                f"{words('reading', self._path, error)}\n  found: a row that no ledger holds\n"
+                "  to fix: bring ledger.sqlite and ledger.sqlite-wal back from a copy"
+            ) from error
+
+    def ranges(self, journal: JournalId, offset: Offset, count: int) -> Sequence[AppendRange]:
+        """See `Ledger.ranges`."""
+        return self._read(ledger_tables.RANGES_FROM, (journal, offset, count))
+
+    def ranges_of(
+        self, spans: Sequence[tuple[JournalId, Offset, Offset]]
+    ) -> Generator[AppendRange]:
+        """See `Ledger.ranges_of`."""
+        with self._reported("reading"), self._readers.reader() as reader:
+            cursor = reader.execute(ledger_tables.RANGES_OF, (json.dumps(spans),))
+            try:
+                yield from map(ledger_tables.range_of, cursor)
+            finally:
+                # An open one would keep the ledger's log from being written back.
+                cursor.close()
+
+    def waiting(self, journal: JournalId) -> Sequence[AppendRange]:
+        """See `Ledger.waiting`."""
+        return self._read(ledger_tables.RANGES_WAITING, (journal,))
+
+    def segments_before(self, journal: JournalId, offset: Offset | None) -> Iterable[Segment]:
+        """See `Ledger.segments_before`."""
+        limit = _LAST_OFFSET if offset is None else offset
+        with self._reported("reading"):
+            rows = self._writer.execute(
+                "SELECT * FROM segments WHERE journal = ? AND next_offset <= ?", (journal, limit)
+            ).fetchall()
+            return [ledger_tables.segment_of(row) for row in rows]
+
+    def unused_shared(self) -> Sequence[Segment]:
+        """See `Ledger.unused_shared`."""
+        with self._reported("reading"):
+            rows = self._writer.execute(ledger_tables.UNUSED_SHARED).fetchall()
+            return [ledger_tables.segment_of(row) for row in rows]
+
+    def _read(self, query: str, values: tuple[Any, ...]) -> list[AppendRange]:
+        with self._reported("reading"), self._readers.reader() as reader:
+            rows = reader.execute(query, values).fetchall()
+            return [ledger_tables.range_of(row) for row in rows]
+
+    def _epoch_there(self) -> int:
+        row = self._writer.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+        return int(row[0])
+
+    def _reported(self, doing: str) -> contextlib.AbstractContextManager[None]:
+        return reported(self._path, doing)
+
+
+def make_tables(db: sqlite3.Connection) -> None:
+    """Make the tables of an empty ledger."""
+    db.executescript(
+        f"BEGIN IMMEDIATE; {ledger_tables.TABLES}{ledger_tables.COMMIT_TABLES}"
+        f"PRAGMA application_id = {ledger_tables.APPLICATION_ID};"
+        f"PRAGMA user_version = {ledger_tables.FORMAT_VERSION}; COMMIT;"
+    )
+
+
+def check_tables(db: sqlite3.Connection, path: str) -> None:
+    """Refuse tables of another program or a newer version; bring older ones to this version."""
+    application = db.execute("PRAGMA application_id").fetchone()[0]
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if application != ledger_tables.APPLICATION_ID:
+        raise not_a_ledger(path)
+    if version == 1:
+        db.executescript(
+            f"BEGIN IMMEDIATE; {ledger_tables.COMMIT_TABLES}"
+            f"PRAGMA user_version = {ledger_tables.FORMAT_VERSION}; COMMIT;"
+        )
+    elif version != ledger_tables.FORMAT_VERSION:
+        raise ledger_tables.unknown_version(path, version)
