@@ -18,6 +18,7 @@ from millrace.text import did_you_mean
 __all__ = ["GIB", "KIB", "MIB", "Config", "checked_config"]
 
 Compression = Literal["none", "lz4", "zstd"]
+LiveRings = Literal["owner", "host"]
 _KINDS: Final = {int: "a whole number", bool: "True or False", str: "text", float: "a number"}
 
 
@@ -108,6 +109,11 @@ class Config(Limits):
     job_run_lease: Duration = "10s"
     """Workers stop if the driver of the job is silent for this long."""
 
+    # Live reads.
+    live_rings: LiveRings = "owner"
+    """Where followers of other processes share reads: "owner" reads once for the workspace, "host"
+    once for each host, in one of its followers."""
+
     # Coordinated reads and streams.
     reads_lease: Duration = "15s"
     """A dead session blocks a new session of its coordinated read for at most this time."""
@@ -158,6 +164,11 @@ class Config(Limits):
                     f"config {field.name} is too small\n  found: {value}\n"
                     "  to fix: give a number of at least 1"
                 )
+        if self.live_rings not in ("owner", "host"):
+            raise UserError(
+                f"config live_rings is unknown\n  found: {self.live_rings!r}\n"
+                "  to fix: use 'owner' or 'host'"
+            )
         if self.compression not in ("none", "lz4", "zstd"):
             raise UserError(
                 f"config compression is unknown\n  found: {self.compression!r}\n"

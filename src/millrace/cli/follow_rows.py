@@ -48,6 +48,20 @@ def follow_range(
     )
 
 
+def priorities_of(texts: Sequence[str]) -> dict[str, int]:
+    """The priorities that the user typed."""
+    found: dict[str, int] = {}
+    for text in texts:
+        prefix, sign, number = text.rpartition("=")
+        try:
+            found[prefix if sign else ""] = int(number)
+        except ValueError:
+            raise UserError(
+                f"priority {text!r} is no pair\n  to fix: give --priority PREFIX=NUMBER"
+            ) from None
+    return found
+
+
 def show(pages: Iterator[Fetched], limit: int, *, as_json: bool) -> None:
     """Print rows, each with its journal, until there are no more, or `limit` of them."""
     columns: list[str] = []

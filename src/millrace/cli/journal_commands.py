@@ -107,6 +107,14 @@ def ls(workspace: str, *, prefix: str, as_json: bool, despite_loss: bool) -> Non
     metavar="COLUMN=VALUE",
     help="Just rows with this value; may be given for several columns.",
 )
+@click.option("--delay", help="With --follow: print rows this long after their write, such as 10s.")
+@click.option(
+    "--priority",
+    "priorities",
+    multiple=True,
+    metavar="PREFIX=NUMBER",
+    help="With --follow: rows of journals with a higher number come first.",
+)
 @loss_option
 def read(
     workspace: str,
@@ -119,6 +127,8 @@ def read(
     raw: bool,
     follow: bool,
     pairs: tuple[str, ...],
+    delay: str | None,
+    priorities: tuple[str, ...],
     despite_loss: bool,
 ) -> None:
     """Print committed rows of journal NAME, in order, with their offsets.
@@ -141,6 +151,8 @@ def read(
                 "  to fix: leave out --raw, or the others"
             )
         range_ = follow_rows.follow_range(pairs, first, last, follow=follow)
+        range_["read_delay"] = delay or 0
+        range_["priority"] = follow_rows.priorities_of(priorities)
         with suppress(KeyboardInterrupt), opened_with_journals(workspace) as ws:
             if follow and not ws.journals.list(name):
                 click.echo(f"no journal {name} yet; waiting for one", err=True)

@@ -208,6 +208,8 @@ class Journals:
         key: Mapping[str, Any] | None = None,
         keys: str | Sequence[str] = (),
         key_range: KeyRange = WHOLE,
+        priority: Mapping[str, int] | None = None,
+        read_delay: Duration | Mapping[str, Duration] = 0,
         from_offset: int | Literal["start", "end"] | Mapping[str, int] | None = None,
         to_offset: int | Literal["end"] | None = None,
         version: str = "",
@@ -215,16 +217,15 @@ class Journals:
     ) -> Iterator[Fetched]:
         """Read committed rows as they come, of one journal or of all journals under a prefix.
 
-        Journals that are created later are read too.
-
         Args:
-            prefix: the name of a journal, or a prefix of names.
+            prefix: the name of a journal, or a prefix of names, also of journals created later.
             key: columns and values; only rows that have these values are read.
             keys: with `key_range`, the columns whose hash decides.
-            key_range: only rows whose hash is in this range; `millrace.tile` makes such ranges.
-            from_offset: an offset of the journal, {journal: offset, ...}, or "end" for rows that
-                are appended from now on. By default, the first row.
-            to_offset: an offset at which to stop, or "end": where committed rows end now.
+            key_range: only rows of this range of `millrace.tile`; without `keys`, by their clocks.
+            priority: {prefix: number}; rows of journals with a higher number come first.
+            read_delay: how long rows wait after they were written, or {prefix: how long}.
+            from_offset: an offset, {journal: offset, ...}, or "end". By default, the first row.
+            to_offset: an offset at which to stop, or "end": where rows end now.
             version: of the program that reads; followers of one version share reads.
             timeout: stop when no row came for this long; by default, never.
 
@@ -241,6 +242,8 @@ class Journals:
             key=key,
             keys=keys,
             key_range=key_range,
+            priority=priority,
+            read_delay=read_delay,
             from_offset=from_offset,
             to_offset=to_offset,
             version=version,

@@ -17,7 +17,8 @@ from millrace.journal.core.values import Fetched, JournalInfo
 from millrace.keys.key_ranges import KEY_MAX, WHOLE, KeyRange, tile, unsigned
 from millrace.keys.spark_hash import hash32
 from millrace.reads.live.range_rows import cut, share
-from millrace.reads.live.ring import FollowerGone, ReplayDone, SubscriberId
+from millrace.reads.live.ring import FollowerGone, ReplayDone
+from millrace.reads.live.waiting_rows import SubscriberId
 from millrace.reads.model import labels
 
 # Machines differ in speed; the laws do not.

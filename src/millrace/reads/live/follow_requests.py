@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 import msgspec
 import pyarrow as pa
 
+from millrace.durations import Duration, milliseconds
 from millrace.errors import UserError
-from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.journal_names import Offset, under
 from millrace.journal.core.number_ranges import Int64
 from millrace.journal.core.values import Fetched
 from millrace.keys.key_columns import as_names
@@ -18,6 +19,7 @@ from millrace.keys.key_ranges import WHOLE, KeyRange
 
 From = int | Literal["start", "end"] | Mapping[str, int] | None
 To = int | Literal["end"] | None
+PRIORITY_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,18 @@ class FollowRequest:
     """Just the journal whose name `prefix` is."""
     version: str = ""
     """Of the program that reads."""
+    priorities: Mapping[str, Int64] = field(default_factory=dict)
+    """Of the journals under these prefixes; the longest prefix counts. Others have 0."""
+    delays_ms: Mapping[str, Int64] = field(default_factory=dict)
+    """How long rows of journals under these prefixes wait after they were written."""
+
+    def priority_of(self, journal: str) -> int:
+        """The priority of a journal's rows."""
+        return _of_longest(self.priorities, journal)
+
+    def delay_ms_of(self, journal: str) -> int:
+        """How long rows of a journal wait after they were written."""
+        return _of_longest(self.delays_ms, journal)
 
     def resumed(self, at: Mapping[str, Int64], ends: Mapping[str, Int64] | None) -> FollowRequest:
         """The same request, from the current positions of a follower on."""
@@ -87,7 +101,12 @@ class FollowRange(TypedDict, total=False):
     keys: str | Sequence[str]
     """With `key_range`: just rows whose key columns have a hash in that range."""
     key_range: KeyRange
-    """One of `millrace.keys.key_ranges.tile(n)`, say."""
+    """One of `millrace.keys.key_ranges.tile(n)`, say. Without `keys`, rows are spread by their
+    rotated clock, as coordinated reads spread rows without a key."""
+    priority: Mapping[str, int] | None
+    """By prefix: rows of journals with a higher priority come first."""
+    read_delay: Duration | Mapping[str, Duration]
+    """How long rows wait after they were written; for all, or by prefix."""
     from_offset: From
     """An offset of a journal, {journal: offset, ...}, or "end". Default: the first there is."""
     to_offset: To
@@ -106,8 +125,6 @@ def follow_request(prefix: str, **which: Unpack[FollowRange]) -> FollowRequest:
             "a key and a range of keys were given\n  to fix: give key={column: value}, or keys= "
             "and key_range="
         )
-    if key_range != WHOLE and not keys:
-        raise UserError("a range of keys, and no columns\n  to fix: name them with keys=")
     is_one = isinstance(from_offset, int) or isinstance(to_offset, int)
     return FollowRequest(
         prefix=prefix,
@@ -120,7 +137,31 @@ def follow_request(prefix: str, **which: Unpack[FollowRange]) -> FollowRequest:
         until_end=to_offset == "end",
         alone=is_one,
         version=which.get("version", ""),
+        priorities=_priorities(which.get("priority")),
+        delays_ms=_delays_ms(prefix, which.get("read_delay", 0)),
     )
+
+
+def _of_longest(by_prefix: Mapping[str, int], journal: str) -> int:
+    found = [prefix for prefix in by_prefix if under(prefix, journal)]
+    return by_prefix[max(found, key=len)] if found else 0
+
+
+def _priorities(given: Mapping[str, int] | None) -> Mapping[str, int]:
+    for prefix, priority in (given or {}).items():
+        if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
+            raise UserError(
+                f"priority {priority!r} of {prefix!r} is none\n"
+                f"  to fix: give {{prefix: number}}, with numbers up to {PRIORITY_MAX}"
+            )
+    return dict(given or {})
+
+
+def _delays_ms(prefix: str, given: Duration | Mapping[str, Duration]) -> Mapping[str, int]:
+    if isinstance(given, Mapping):
+        return {name: milliseconds(delay, "read_delay") for name, delay in given.items()}
+    delay_ms = milliseconds(given, "read_delay")
+    return {prefix: delay_ms} if delay_ms else {}
 
 
 def _begins(prefix: str, from_offset: From) -> Mapping[str, int]:

@@ -5,7 +5,6 @@ Invariant: rows of each journal are handed out in offset order, from where it wa
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
@@ -14,6 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.errors import JournalUnknown, OffsetOutOfRange, UserError
+from millrace.journal.core.clocks import clock_at, unix_ns_of
 from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.values import Fetched, JournalInfo
 from millrace.keys.key_columns import key_names
@@ -26,14 +26,20 @@ from millrace.reads.live.follow_requests import (
     FollowStarted,
     Message,
 )
+from millrace.reads.live.journal_turns import JournalTurns
 from millrace.reads.live.live_reads import LiveReads, Subscription, deleted
-from millrace.reads.live.ring import AtEnd, Channel, ReplayDone, RingKey
+from millrace.reads.live.ring import AtEnd, ReplayDone, RingKey
+from millrace.reads.live.waiting_rows import Channel
 from millrace.reads.model import labels
 
 _NEVER: Final = -1
 """A version of journals that does not exist."""
 _NO_JOURNAL: Final = "//"
 """A prefix that no name has."""
+_LOOK_ABOVE_MS: Final = 20
+"""How often journals of a higher priority are looked at while those of a lower one are read."""
+_DUE_S_MIN: Final = 0.02
+"""Rows that become due one after the other are read together, this far apart."""
 
 
 class Following:
@@ -47,8 +53,8 @@ class Following:
         self._keys: dict[str, pa.RecordBatch] = {}
         self._by_schema: dict[pa.Schema, tuple[pa.RecordBatch | None, KeyRange]] = {}
         self._reading: dict[str, Subscription] = {}
-        self._ready: deque[Subscription] = deque()
-        self._idle: dict[str, Offset] = {}
+        self._turns: JournalTurns[Subscription] = JournalTurns()
+        self._looked_above_ms = 0
         self._reported: dict[str, int] = {}
         self._channel = Channel(live.now_ms())
         live.check()
@@ -95,30 +101,40 @@ class Following:
         for subscription in self._reading.values():
             subscription.close()
         self._reading.clear()
-        self._ready.clear()
+        self._turns.clear()
 
     def _positions(self) -> dict[str, int]:
         return {name: subscription.at for name, subscription in self._reading.items()}
 
     def _poll(self) -> Fetched | None:
         """Rows of the first journal that has some; journals take turns."""
-        while self._ready:
-            subscription = self._ready[0]
+        self._turns.on_time(clock_at(self._live.unix_ns()))
+        while (turn := self._turns.next()) is not None:
+            priority, subscription = turn
+            if self._look_above(priority):
+                continue
             step = subscription.poll()
             match step:
                 case AtEnd():
-                    self._ready.popleft()
-                    self._idle[subscription.journal] = step.offset
+                    self._turns.wait(priority, step)
                 case ReplayDone():
-                    self._ready.popleft()
+                    self._turns.remove(priority)
                     subscription.close()
                     del self._reading[subscription.journal]
                 case Fetched():
-                    self._ready.rotate(-1)
+                    self._turns.had_turn(priority)
                     fetched = self._with_key(step)
                     if fetched is not None:
                         return fetched
         return None
+
+    def _look_above(self, priority: int) -> bool:
+        """Whether journals of higher priorities that were at their ends have rows by now."""
+        waiting, now_ms = self._turns.at_end_above(priority), self._live.now_ms()
+        if not waiting or now_ms - self._looked_above_ms < _LOOK_ABOVE_MS:
+            return False
+        self._looked_above_ms = now_ms
+        return self._live.broker.wait_for_rows(waiting, timeout_s=0) and self._on_rows(waiting)
 
     def _with_key(self, fetched: Fetched) -> Fetched | None:
         key = self._keys.get(fetched.journal)
@@ -132,22 +148,27 @@ class Following:
 
     def _wait(self, left_s: float) -> bool:
         """Wait for rows, for a while; whether there are some."""
-        broker, begun = self._live.broker, monotonic()
+        broker, begun, at_end = self._live.broker, monotonic(), self._turns.at_end
         wait_s = min(left_s, self._live.config.live_watch_ms / 1000)
+        due = self._turns.next_due()
+        if due is not None:
+            due_s = (unix_ns_of(due) - self._live.unix_ns()) / 1e9
+            wait_s = min(wait_s, max(due_s, _DUE_S_MIN))
         try:
-            woken = bool(self._idle) and broker.wait_for_rows(self._idle, timeout_s=wait_s)
-            if not woken:
-                # Nothing to wait for, or a broker that is ending and does not wait.
-                self._live.closed.wait(max(0.0, wait_s - (monotonic() - begun)))
-                return False
-            more = [name for name, at in self._idle.items() if broker.end_offset(name) > at]
+            if at_end and broker.wait_for_rows(at_end, timeout_s=wait_s):
+                return self._on_rows(at_end)
         except JournalUnknown:
             self._check_deleted(broker.list(self._request.prefix))
             raise
-        for name in more:
-            subscription = self._reading[name]
-            subscription.on_more(self._idle.pop(name))
-            self._ready.append(subscription)
+        # Nothing to wait for, or a broker that is ending and does not wait.
+        self._live.closed.wait(max(0.0, wait_s - (monotonic() - begun)))
+        return False
+
+    def _on_rows(self, waiting: Mapping[str, Offset]) -> bool:
+        """Some of these journals may have rows; whether they have."""
+        broker = self._live.broker
+        more = [name for name, at in waiting.items() if broker.end_offset(name) > at]
+        self._turns.on_rows(more)
         return bool(more)
 
     def _look_for_journals(self) -> None:
@@ -234,10 +255,11 @@ class Following:
             keys=() if range_ == WHOLE else request.keys,
             replay=end is not None,
             version=request.version,
+            delay_ms=request.delay_ms_of(info.name),
         )
         subscription = self._live.subscribe(ring, range_, begin, end, self._channel)
         self._reading[info.name] = subscription
-        self._ready.append(subscription)
+        self._turns.add(subscription, request.priority_of(info.name))
 
     def _range(self, info: JournalInfo) -> KeyRange:
         """The range of requested hashes; a key's hash depends on the types of the columns."""

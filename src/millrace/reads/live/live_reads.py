@@ -18,14 +18,14 @@ from millrace.config import Config
 from millrace.errors import JournalUnknown, MillraceError
 from millrace.faults import fault
 from millrace.journal.broker import Broker
+from millrace.journal.core.clocks import clock_at
 from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.values import Fetched
 from millrace.keys.key_ranges import KeyRange
-from millrace.reads.live.range_rows import cut, share
+from millrace.reads.live.range_rows import cut, due_rows, share
 from millrace.reads.live.ring import (
     AtEnd,
     AwaitReader,
-    Channel,
     FollowerGone,
     HoldBack,
     ReadRows,
@@ -33,10 +33,9 @@ from millrace.reads.live.ring import (
     Ring,
     RingKey,
     RingLimits,
-    RowsSize,
-    SubscriberId,
     TakeRows,
 )
+from millrace.reads.live.waiting_rows import Channel, RowsSize, SubscriberId
 
 
 class LiveClosed(Exception):
@@ -61,11 +60,17 @@ class LiveReads:
     """Every ring of one owner. May be used by many threads."""
 
     def __init__(
-        self, broker: Broker, config: Config, *, now_ms: Callable[[], int] = steady_ms
+        self,
+        broker: Broker,
+        config: Config,
+        *,
+        now_ms: Callable[[], int] = steady_ms,
+        unix_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.broker = broker
         self.config = config
         self.now_ms = now_ms
+        self.unix_ns = unix_ns
         self.closed = threading.Event()
         """Set when no more rows are handed out."""
         self.limits = RingLimits.of(config)
@@ -202,6 +207,11 @@ class Subscription:
             fault("live.read.before")
             fetched = self._fetch(read)
             batches, next_offset = cut(fetched, read.bound)
+            due = None
+            if running.ring.key.delay_ms:
+                delay = clock_at(running.ring.key.delay_ms * 1_000_000)
+                now = clock_at(self._live.unix_ns())
+                batches, next_offset, due = due_rows(batches, next_offset, delay=delay, now=now)
             shares = share(batches, running.ring.key.keys, read.members)
             sizes = {subscriber_id: rows.size for subscriber_id, rows in shares.items()}
         except Exception as error:  # noqa: BLE001 - goes to everybody it was read for
@@ -218,7 +228,12 @@ class Subscription:
             raise
         with running.changed:
             given = running.ring.on_read(
-                read.number, next_offset, fetched.end_offset, sizes, now_ms=self._live.now_ms()
+                read.number,
+                next_offset,
+                fetched.end_offset,
+                sizes,
+                now_ms=self._live.now_ms(),
+                due=due,
             )
             for subscriber_id in given:
                 subscriber_rows = replace(
@@ -229,7 +244,7 @@ class Subscription:
 
     def _fetch(self, read: ReadRows) -> Fetched:
         limits, broker, key = self._live.limits, self._live.broker, self._running.ring.key
-        rows_max = limits.read_rows_max
+        rows_max = read.rows_max
         if read.bound is not None:
             rows_max = max(1, min(rows_max, read.bound - read.begin))
         try:

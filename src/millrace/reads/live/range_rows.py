@@ -1,7 +1,9 @@
 """Cuts the rows of a read into the rows of each range. Pure.
 
-Invariant: a row goes to every range that holds its key's hash and to no other, in the order read;
-rows are hashed once for all subscribers, and there is no Python per row.
+A row's place in the key space is the hash of its key columns, or its rotated clock without any.
+
+Invariant: a row goes to every range that holds its place and to no other, in the order read; rows
+are hashed once for all subscribers, and there is no Python per row.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.journal.core.clocks import Clock
 from millrace.journal.core.journal_names import Offset
-from millrace.journal.core.row_format import OFFSET
+from millrace.journal.core.row_format import CLOCK, OFFSET
 from millrace.journal.core.values import Fetched
 from millrace.keys.key_ranges import WHOLE, KeyRange, unsigned
+from millrace.keys.rotated_clock import rotated_clock
 from millrace.keys.spark_hash import hash32, kernels
-from millrace.reads.live.ring import RowsSize, SubscriberId
+from millrace.reads.live.waiting_rows import RowsSize, SubscriberId
 
 Batches = tuple[pa.RecordBatch, ...]
 Places = npt.NDArray[np.uint32]
@@ -50,6 +54,25 @@ def cut(fetched: Fetched, bound: Offset | None) -> tuple[Batches, Offset]:
     return tuple(kept), bound
 
 
+def due_rows(
+    batches: Batches, next_offset: Offset, *, delay: int, now: Clock
+) -> tuple[Batches, Offset, Clock | None]:
+    """The rows before the first that is not due yet, the next offset, and when that one is due.
+
+    Rows after it wait with it: a journal's own order holds.
+    """
+    kept: list[pa.RecordBatch] = []
+    for batch in batches:
+        due = batch[CLOCK].to_numpy() + np.uint64(delay)
+        late = np.flatnonzero(due > np.uint64(now))
+        if len(late):
+            first = int(late[0])
+            kept += [batch.slice(0, first)] if first else []
+            return tuple(kept), Offset(batch[OFFSET][first].as_py()), Clock(int(due[first]))
+        kept.append(batch)
+    return tuple(kept), next_offset, None
+
+
 def share(
     batches: Sequence[pa.RecordBatch],
     keys: Sequence[str],
@@ -62,7 +85,7 @@ def share(
     if narrow and rows:
         # Put together first: a read is many small batches, and each costs a call for each range.
         batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        places = unsigned(hash32(batch, keys))
+        places = unsigned(hash32(batch, keys)) if keys else rotated_clock(batch[CLOCK].to_numpy())
         cut_up = _by_mask if len(narrow) < _ORDER_MIN or _overlap(narrow) else _by_order
         batches_of.update(zip(narrow, cut_up(batch, places, narrow), strict=True))
     # Estimated by the row: to add up each share's own buffers takes longer than to make it.

@@ -18,14 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NewType, Self
+from typing import Final, NewType, Self
 
 from millrace.config import Config
 from millrace.errors import MillraceError, Retriable
+from millrace.journal.core.clocks import Clock
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.keys.key_ranges import KeyRange
+from millrace.reads.live.waiting_rows import Channel, RowsSize, SubscriberId
 
-SubscriberId = NewType("SubscriberId", int)
+LIVE_DUE_ROWS_MAX: Final = 4_096
+"""Most rows of a read that begins with a row that waited for its delay."""
+
 ReadNumber = NewType("ReadNumber", int)
 
 
@@ -44,6 +48,8 @@ class RingKey:
     replay: bool = False
     version: str = ""
     """Of the program that reads; "" if it gave none."""
+    delay_ms: int = 0
+    """How long rows wait after they were written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,8 @@ class RingLimits:
 
     read_rows_max: int
     read_bytes_max: int
+    due_rows_max: int
+    """Of a read that begins with a row which has just become due: most others are not due yet."""
     channel_rows_max: int
     channel_bytes_max: int
     backoff_ms: int
@@ -64,55 +72,13 @@ class RingLimits:
         return cls(
             read_rows_max=config.live_read_rows_max,
             read_bytes_max=config.live_read_bytes_max,
+            due_rows_max=min(config.live_read_rows_max, LIVE_DUE_ROWS_MAX),
             channel_rows_max=config.live_channel_rows_max,
             channel_bytes_max=config.live_channel_bytes_max,
             backoff_ms=config.live_backoff_ms,
             hold_ms_max=config.live_hold_ms_max,
             stall_ms_max=config.live_stall_ms_max,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class RowsSize:
-    """The size of some rows."""
-
-    rows: int
-    bytes: int
-
-
-@dataclass(slots=True)
-class Channel:
-    """The bytes that wait for one follower, over all rings that it reads in.
-
-    Rings have locks of their own, so each writes to its own entry and no sum is shared.
-    """
-
-    moved_ms: int
-    """When rows were last taken out of it, or put into it with none waiting."""
-    waiting: dict[SubscriberId, int] = field(default_factory=dict)
-    """Bytes, for each of its subscribers that has some."""
-
-    def bytes(self) -> int:
-        """How much waits."""
-        return sum(list(self.waiting.values()))
-
-    def put(self, subscriber_id: SubscriberId, bytes_: int, now_ms: int) -> None:
-        """Set the bytes that wait for one of its subscribers."""
-        if not self.waiting:
-            self.moved_ms = now_ms
-        self.waiting[subscriber_id] = bytes_
-
-    def take(self, subscriber_id: SubscriberId, left: int, now_ms: int) -> None:
-        """A subscriber took rows; `left` bytes still wait."""
-        self.moved_ms = now_ms
-        if left:
-            self.waiting[subscriber_id] = left
-        else:
-            self.leave(subscriber_id)
-
-    def leave(self, subscriber_id: SubscriberId) -> None:
-        """Forget a subscriber: no bytes wait for it any more."""
-        self.waiting.pop(subscriber_id, None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -160,6 +126,7 @@ class ReadRows:
     number: ReadNumber
     begin: Offset
     bound: Offset | None
+    rows_max: int
     members: Mapping[SubscriberId, KeyRange]
 
 
@@ -177,9 +144,13 @@ class HoldBack:
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    """Nothing to read; wait for committed rows at or above this offset."""
+    """Nothing to read; wait for committed rows at or above this offset, or for this clock.
+
+    A clock is given if the row at the offset waits for its delay.
+    """
 
     offset: Offset
+    due: Clock | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +184,10 @@ class Ring:
     """Reads on their way."""
     gone: dict[SubscriberId, FollowerGone] = field(default_factory=dict)
     end: Offset | None = None
-    """Where committed rows ended when last seen; None: to be found out by reading."""
+    """Where committed rows ended when last seen, or those that were due; None: to be found out by
+    reading."""
+    due: Clock | None = None
+    """When the row at `end` is due, if it waits for its delay."""
     reads: int = 0
     """How many reads there were."""
 
@@ -256,7 +230,7 @@ class Ring:
         if subscriber_id in busy:
             return AwaitReader()
         if self.end is not None and asker.next >= self.end:
-            return AtEnd(asker.next)
+            return AtEnd(asker.next, self.due if asker.next == self.end else None)
         here = [
             other
             for other in self.subscribers.values()
@@ -277,12 +251,20 @@ class Ring:
         shares: Mapping[SubscriberId, RowsSize],
         *,
         now_ms: int,
+        due: Clock | None = None,
     ) -> list[SubscriberId]:
-        """Rows up to `next_offset` were read; return whose channels get their share."""
+        """Rows up to `next_offset` were read; return whose channels get their share.
+
+        `due`: the row at `next_offset` is due at this clock, and was not read.
+        """
         read = self.reading.pop(number)
         assert read.begin <= next_offset, (read, next_offset)
         assert read.bound is None or next_offset <= read.bound, (read, next_offset)
-        self.end = end_offset if self.end is None else max(self.end, end_offset)
+        if due is not None:
+            self.end = end_offset = next_offset
+        else:
+            self.end = end_offset if self.end is None else max(self.end, end_offset)
+        self.due = due
         given = []
         for member in self._present(read.members):
             assert member.next == read.begin, (member, read)
@@ -320,7 +302,7 @@ class Ring:
     def on_more(self, waited_for: Offset) -> None:
         """There are committed rows at or above an offset that a subscriber waited for."""
         if self.end is not None and self.end <= waited_for:
-            self.end = None
+            self.end = None  # `due` stays: the next read is a small one.
 
     def on_tick(self, now_ms: int) -> list[SubscriberId]:
         """Drop subscribers that have rows and took none for too long; return them."""
@@ -355,6 +337,7 @@ class Ring:
             number=ReadNumber(self.reads),
             begin=begin,
             bound=min([*above, *ends], default=None),
+            rows_max=self.limits.read_rows_max if self.due is None else self.limits.due_rows_max,
             members={member.id: member.range for member in members},
         )
         self.reading[read.number] = read

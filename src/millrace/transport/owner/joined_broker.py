@@ -31,6 +31,7 @@ from millrace.reads.live.follow_requests import FollowRange, follow_request
 from millrace.transport.owner.broker_calls import CALLS, BrokerCall
 from millrace.transport.owner.owner_calls import OwnerCaller
 from millrace.transport.streams.follow_client import follow
+from millrace.transport.streams.host_rings import HostRings
 from millrace.wakeup import WakeUp, is_main
 
 OWNER_READ_BYTES_MAX: Final = 4 * MIB
@@ -46,6 +47,7 @@ class JoinedBroker(Broker):
         """Use `JoinedBroker.of`."""
         self._caller = caller
         self._config = caller.config
+        self._rings = HostRings(caller, self)
 
     @classmethod
     def of(cls, caller: OwnerCaller) -> Self:
@@ -145,10 +147,13 @@ class JoinedBroker(Broker):
 
         `FollowRange` lists what can be asked for. Ends when no row came for `timeout_s`, if given.
         """
-        return follow(self._caller, follow_request(prefix, **which), timeout_s=timeout_s)
+        at_owner = self._config.live_rings == "owner"
+        opener = self._caller if at_owner else self._rings
+        return follow(opener, follow_request(prefix, **which), timeout_s=timeout_s)
 
     def close(self) -> None:
         """See `Broker.close`: the owner goes on, unless it lives in this workspace's process."""
+        self._rings.close()
         self._caller.close()
 
     # Inside.

@@ -154,6 +154,19 @@ class FlightLink:
                     return
         raise CallCut("the stream ended early", may_be_done=False)
 
+    @property
+    def where(self) -> JournalAddress:
+        """How this reaches the journals."""
+        return self._flight.where
+
+    def beside(self, address: str) -> FlightLink:
+        """The way to another server of this workspace, which streams rows as an owner does."""
+        assert self._flight.where.workspace_id is not None
+        identity = OwnerPong(
+            workspace_id=self._flight.where.workspace_id, epoch=self.epoch, instance=self.instance
+        )
+        return FlightLink(self._flight, address, identity, self._mark)
+
     def shared_folder(self) -> str | None:
         """See `OwnerLink.shared_folder`."""
         if self._folder is None:

@@ -7,8 +7,10 @@ them: a follower remembers its offsets, and every stream begins there.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any, Protocol
 
+from millrace.config import Config
 from millrace.errors import BrokerStopped, OwnerUnreachable, Retriable
 from millrace.journal.core.values import Fetched
 from millrace.reads.live.follow_requests import (
@@ -17,13 +19,31 @@ from millrace.reads.live.follow_requests import (
     FollowerBeat,
     FollowRequest,
     FollowStarted,
+    Message,
 )
 from millrace.transport.flight.flight_calls import CallCut
-from millrace.transport.owner.owner_calls import OwnerCaller
+from millrace.transport.owner.owner_links import OwnerLink
+
+
+class StreamOpener(Protocol):
+    """Opens streams of rows: at the owner of the journals, or at the rings of a host."""
+
+    config: Config
+
+    def follow(
+        self, request: FollowRequest
+    ) -> tuple[OwnerLink | None, FollowStarted, Generator[Message]]:
+        """Open a stream of rows; return its first message and the rest, which is to be closed."""
+
+    def drop(self, link: Any) -> None:  # noqa: ANN401 - what `follow` returned
+        """Use a link that broke no more."""
+
+    def back_off(self, cuts: int) -> None:
+        """Wait before a stream that was cut so often is opened again."""
 
 
 def follow(
-    caller: OwnerCaller,
+    caller: StreamOpener,
     request: FollowRequest,
     *,
     timeout_s: float | None = None,

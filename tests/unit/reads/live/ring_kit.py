@@ -9,21 +9,20 @@ from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.keys.key_ranges import KeyRange
 from millrace.reads.live.ring import (
     AtEnd,
-    Channel,
     FollowerGone,
     ReadRows,
     ReplayDone,
     Ring,
     RingKey,
     RingLimits,
-    RowsSize,
     Step,
-    SubscriberId,
     TakeRows,
 )
+from millrace.reads.live.waiting_rows import Channel, RowsSize, SubscriberId
 
 KEY = RingKey(journal="j", id=JournalId(1), keys=("k",))
 LIMITS = RingLimits(
+    due_rows_max=10,
     read_rows_max=4,
     read_bytes_max=40,
     channel_rows_max=8,

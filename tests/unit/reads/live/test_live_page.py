@@ -23,5 +23,6 @@ def test_the_limits_are_those_of_the_code() -> None:
     shown = row.findall(PAGE.read_text(encoding="utf-8"))
 
     limits = {name: value for name, value in DEFAULTS.items() if name.startswith("live_")}
+    assert f"| `Config.live_rings` | {limits.pop('live_rings')} |" in PAGE.read_text()
     limits["live_retry_ms_max"] = LIVE_RETRY_MS_MAX
     assert {name: default_in_words(text) for name, text in shown} == limits

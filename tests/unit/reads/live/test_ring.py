@@ -17,9 +17,9 @@ from millrace.reads.live.ring import (
     ReadRows,
     ReplayDone,
     Ring,
-    SubscriberId,
     TakeRows,
 )
+from millrace.reads.live.waiting_rows import SubscriberId
 
 
 def test_ten_at_one_place_are_read_for_by_the_first_that_wants_rows() -> None:
