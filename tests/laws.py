@@ -1,16 +1,31 @@
-"""How many examples a law is tried on: all that its author chose, or a share of them.
+"""How many examples and seeds are tried: all that the author of a test chose, or a share of them.
 
-The test command has to be quick, so it sets `MILLRACE_TEST_EXAMPLES` to a share; the whole number
-is tried where nothing is said.
+`scripts/test` sets `MILLRACE_TEST_EXAMPLES` to a share; all are tried where nothing is said.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
+TPC_SCALE: Final = float(os.environ.get("MILLRACE_TEST_SCALE", "0.1"))
+"""The scale of the slow tests of TPC-DS; at 1 all queries of TPC-H run at that scale too."""
+T = TypeVar("T")
 _SHARE = float(os.environ.get("MILLRACE_TEST_EXAMPLES", "1"))
 
 
 def examples(count: int) -> int:
     """So many, or the share of them that is asked for, but some."""
     return max(10, round(count * _SHARE))
+
+
+def seeds(count: int, first: int = 0) -> range:
+    """So many seeds, or the share of them that is asked for, but two."""
+    return range(first, first + max(2, round(count * _SHARE)))
+
+
+def some(cases: Sequence[T]) -> list[T]:
+    """The cases, or the share of them that is asked for, from the first to the last."""
+    count = max(2, min(len(cases), round(len(cases) * _SHARE)))
+    return [cases[number * len(cases) // count] for number in range(count)]

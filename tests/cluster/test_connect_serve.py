@@ -23,6 +23,7 @@ from tests.cluster.connect_kit import (
 )
 from tests.cluster.job_kit import wait_until
 from tests.cluster.owners_kit import all_values
+from tests.laws import seeds
 from tests.standalone.cluster import hiding
 
 import millrace as mr
@@ -215,7 +216,7 @@ def test_a_stream_goes_on_when_serve_is_killed(place: Place) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_serve_and_clients_are_killed_again_and_again(place: Place, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - a seed
     options = {"rows": ROWS, "pause_s": 0.05, "run_lease_ms": 20_000}

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.laws import some
 
 import millrace as mr
 from millrace.faults import VARIABLE
@@ -173,7 +174,7 @@ DRIVER_SLOW = [
 
 @pytest.mark.parametrize(
     ("point", "stage", "finished"),
-    [*DRIVER, *(pytest.param(*case, marks=pytest.mark.slow) for case in DRIVER_SLOW)],
+    [*DRIVER, *(pytest.param(*case, marks=pytest.mark.slow) for case in some(DRIVER_SLOW))],
 )
 def test_a_driver_killed_at_any_point_loses_no_finished_task(
     spark: SparkSession, folder: Path, tmp_path: Path, point: str, stage: int, finished: list[int]

@@ -19,6 +19,7 @@ from typing import Final
 import duckdb
 import pytest
 from tests.cluster.job_kit import PaidApi, paid_api
+from tests.laws import seeds
 
 pytestmark = pytest.mark.spark
 ROWS: Final = 120
@@ -164,7 +165,7 @@ def _workers(session: int) -> list[int]:
 @pytest.mark.slow  # tests/standalone kills hosts and drivers of a job in the test command.
 @pytest.mark.parametrize(
     ("seed", "kills"),
-    [(1, 3), *((seed, 8) for seed in range(2, 8))],
+    [(1, 3), *((seed, 8) for seed in seeds(4, first=2))],
 )
 def test_whoever_is_killed_rows_come_out_once_and_are_paid_for_once(
     tmp_path: Path, seed: int, kills: int

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.job_kit import Application, interrupt, paid_api, served
+from tests.laws import some
 
 from millrace.testing.fault_injection import armed
 
@@ -131,7 +132,7 @@ POINTS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", some(POINTS))
 def test_a_driver_killed_at_any_point_of_a_run_leaves_one_that_goes_on(
     tmp_path: Path, point: str
 ) -> None:

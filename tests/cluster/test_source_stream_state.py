@@ -30,6 +30,7 @@ from tests.cluster.state_kit import (
     make_journals,
     numbers,
 )
+from tests.laws import seeds
 
 import millrace as mr
 
@@ -187,7 +188,7 @@ def test_state_on_streams_is_exact_after_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_killed_many_times_state_is_exact(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)  # noqa: S311 - a seed replays it
     runs = Runs(tmp_path)

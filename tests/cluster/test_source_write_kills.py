@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.source_write_kit import BATCH_ROWS, Application
+from tests.laws import seeds
 
 pytestmark = pytest.mark.spark
 STORED = "source.write.after_store"
@@ -48,7 +49,7 @@ def test_killed_at_each_point_the_stream_goes_on_and_a_batch_is_whole_or_not_the
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_killed_at_any_moment_each_row_is_written_once(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)  # noqa: S311 - a seed replays it
     app = Application(tmp_path, "files" if seed % 4 == 3 else "read")

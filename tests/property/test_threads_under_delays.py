@@ -15,12 +15,13 @@ from typing import Any, ClassVar
 
 import pytest
 from tests.delays import HANG_S, Delays, Hung, finished
+from tests.laws import seeds
 from tests.property.threads_kit import SCENARIOS
 
 from millrace.reads import member, thread_members
 
 QUICK_SEEDS = range(2)
-SLOW_SEEDS = range(1_000, 1_150)
+SLOW_SEEDS = seeds(100, first=1_000)
 
 
 def run(name: str, seed: int, folder: Path, limit_s: float = HANG_S) -> tuple[int, int]:

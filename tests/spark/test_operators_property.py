@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
+from tests.laws import seeds
 from tests.spark.dataset_kit import write
 from tests.spark.differential import (
     CONFIGS,
@@ -31,7 +32,6 @@ from millrace.errors import TaskFailed
 pytestmark = pytest.mark.spark
 
 SEEDS = 12
-SEEDS_SLOW = 600
 TABLES = {
     "many": (random_table(1, 200, values=9), 3),
     "some": (random_table(2, 60, values=6), 2),
@@ -97,7 +97,7 @@ def test_random_pipelines_have_sparks_rows(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(SEEDS, SEEDS + SEEDS_SLOW))
+@pytest.mark.parametrize("seed", seeds(200, first=SEEDS))
 def test_many_more_random_pipelines_have_sparks_rows(
     seed: int, datasets: dict[str, list[Dataset]], frames: list[DataFrame]
 ) -> None:

@@ -16,6 +16,7 @@ from examples.tpcds.judges import (
 )
 from pyspark.sql import SparkSession
 from tests.lacking import lacking
+from tests.laws import TPC_SCALE
 
 import millrace as mr
 from millrace.errors import UserError
@@ -56,10 +57,10 @@ def test_a_query_on_little_data_gives_the_answer_of_duckdb(
 @pytest.mark.slow
 @pytest.mark.parametrize("number", QUERIES)
 @pytest.mark.usefixtures("few_partitions")
-def test_a_query_at_scale_one_gives_the_answers_of_duckdb_and_spark(
+def test_a_query_gives_the_answers_of_duckdb_and_spark(
     spark: SparkSession, tmp_path: Path, number: int
 ) -> None:
-    folder = made(1)
+    folder = made(TPC_SCALE)
     spark_tables(spark, folder)
     with mr.open(tmp_path / "mill", spark) as ws:
         name_tables(ws, folder)

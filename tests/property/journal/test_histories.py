@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.laws import seeds
 from tests.unit.journal.committed_reader import committed_rows
 from tests.unit.journal.journal_kit import Place, column, publish, read_all, stamped, written
 
@@ -372,6 +373,6 @@ def test_a_power_cut_leaves_all_or_nothing_of_a_request(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 160))
+@pytest.mark.parametrize("seed", seeds(40, first=100))
 def test_many_power_cuts(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cut_histories(tmp_path, seed, monkeypatch, lives=12) > 0

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from tests.disks import fill, mounted, room
+from tests.laws import seeds
 from tests.unit.cli.test_shuffle_commands import make_run
 from tests.unit.journal.kills_kit import KILLED, child_dies_on_a_full_disk, in_child
 
@@ -226,7 +227,7 @@ def test_a_disk_that_fills_up_and_empties_loses_nothing(disk: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 22))
+@pytest.mark.parametrize("seed", seeds(12, first=2))
 def test_many_disks_that_fill_up_and_empty_lose_nothing(disk: Path, seed: int) -> None:
     assert fills_up_and_goes_on(disk, seed, turns=150) > 0
 

@@ -177,7 +177,7 @@ def _added(symbol: str) -> Callable[[TypedSql, TypedSql], TypedSql]:
         a, b = cast(first, step), cast(second, step)
         value = as_type(f"({a.sql} {symbol} {b.sql})", kind)
         if precision > PRECISION_MAX:
-            return _checked(symbol, f"TRY({value})", kind, first, second)
+            return _checked(symbol, value, kind, first, second)
         return combined(value, kind, [first, second])
 
     return build
@@ -199,12 +199,12 @@ def _multiplied(left: TypedSql, right: TypedSql) -> TypedSql:
     kind = adjusted(digits + 1, scale)
     value = as_type(f"({_wide(left)} * {right.sql})", kind)
     if digits > PRECISION_MAX:
-        return _checked("*", f"TRY({value})", kind, left, right)
+        return _checked("*", value, kind, left, right)
     return combined(value, kind, [left, right])
 
 
-def _checked(symbol: str, narrow: str, kind: SqlType, left: TypedSql, right: TypedSql) -> TypedSql:
-    """A value in 128 bits; where that is null, in more; an error where that does not fit `kind`."""
+def _checked(symbol: str, value: str, kind: SqlType, left: TypedSql, right: TypedSql) -> TypedSql:
+    """A value in 128 bits; where they overflow, in more; an error where it does not fit `kind`."""
     numbers = (left.type.scale, right.type.scale, kind.scale, kind.precision)
     sides = f"CAST({unscaled(left)} AS DECIMAL(38,0)), CAST({unscaled(right)} AS DECIMAL(38,0))"
     listed = ", ".join(map(str, numbers))
@@ -213,8 +213,25 @@ def _checked(symbol: str, narrow: str, kind: SqlType, left: TypedSql, right: Typ
     ansi = in_ansi_mode()
     stop = failure(f"the result of {symbol} does not fit {kind}") if ansi else "NULL"
     missing = f"{left.sql} IS NULL OR {right.sql} IS NULL"
+    # DuckDB refuses TRY around what calls error(), as operands that can fail do.
+    narrow = f"TRY({value})"
+    if left.raises or right.raises:
+        narrow = f"CASE WHEN {_fits(symbol, kind, left, right)} THEN {value} END"
     sql = f"CASE WHEN {missing} THEN NULL ELSE coalesce({narrow}, {wide}, {stop}) END"
     return combined(sql, kind, [left, right], raises=ansi)
+
+
+def _fits(symbol: str, kind: SqlType, left: TypedSql, right: TypedSql) -> str:
+    """Whether 128 bits hold a value and the steps to it; false for some that they just hold."""
+    a, b = (f"abs(CAST({term.sql} AS DOUBLE))" for term in (left, right))
+    scales = left.type.scale, right.type.scale
+    whole = kind.precision - kind.scale
+    if symbol == "*":
+        return f"{a} * {b} < 9e{min(whole, PRECISION_MAX - sum(scales)) - 1}"
+    if symbol == "/":
+        shifted = PRECISION_MAX - kind.scale - right.type.scale - 1
+        return f"{a} < 9e{shifted} AND {a} < {b} * 9e{whole - 1}"
+    return f"{a} + {b} < 9e{min(whole, PRECISION_MAX - max(scales)) - 1}"
 
 
 def _wide(term: TypedSql) -> str:
@@ -260,9 +277,9 @@ def _decimal_divided(dividend: TypedSql, divisor: TypedSql) -> TypedSql:
     kind = adjusted(
         dividend.type.precision - dividend.type.scale + divisor.type.scale + scale, scale
     )
-    narrow = f"TRY({as_type(quotient(dividend, divisor, kind), kind)})"
-    value = _checked("/", narrow, kind, dividend, divisor)
-    return divided(value.sql, kind, dividend, divisor, never_zero=False)
+    value = as_type(quotient(dividend, divisor, kind), kind)
+    value = _checked("/", value, kind, dividend, divisor).sql
+    return divided(value, kind, dividend, divisor, never_zero=False)
 
 
 def _same_scale(symbol: str, left: TypedSql, right: TypedSql) -> tuple[TypedSql, TypedSql]:

@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.laws import seeds
 from tests.unit.spark.source.stream_writing_kit import (
     COLUMNS,
     JOURNALS,
@@ -87,7 +88,7 @@ def test_an_owner_killed_at_any_point_costs_and_doubles_no_row(point: str, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_whatever_is_killed_each_batch_is_written_once(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)  # noqa: S311 - a seed replays it
     story = Story(tmp_path)

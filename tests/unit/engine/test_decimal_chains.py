@@ -1,0 +1,55 @@
+"""Decimals calculated from decimals that can fail themselves, against Python's decimals."""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+
+import pyarrow as pa
+import pytest
+from tests.unit.engine.memory_kit import rows
+
+from millrace.errors import TaskFailed
+
+NUMBERS = ["1234567890123456789012345678.1234567890", "-3.5", "0.0000000001", "9" * 28 + ".9", "0"]
+TABLE = pa.table(
+    {
+        "a": pa.array([*map(Decimal, NUMBERS), None], pa.decimal128(38, 10)),
+        "b": pa.array([Decimal("2.51")] * 6, pa.decimal128(38, 2)),
+        "c": pa.array([Decimal("-1.25")] * 6, pa.decimal128(12, 2)),
+    }
+)
+
+
+def rounded(value: Decimal, scale: int) -> Decimal:
+    return value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+
+
+@pytest.mark.parametrize(
+    ("text", "scales"),
+    [("a / b / c", (8, 6)), ("a / c / b", (8, 6)), ("a / c * c", (8, 6))],
+)
+def test_each_step_is_exact_and_rounded_to_its_scale(text: str, scales: tuple[int, int]) -> None:
+    table = rows(TABLE).select(f"{text} AS x").to_arrow()
+    with localcontext() as context:
+        context.prec = 100
+        expected: list[Decimal | None] = []
+        for row in TABLE.to_pylist():
+            if row["a"] is None:
+                expected.append(None)
+                continue
+            first, _, middle, sign, last = text.split()
+            value = rounded(row[first] / row[middle], scales[0])
+            value = value / row[last] if sign == "/" else value * row[last]
+            expected.append(rounded(value, scales[1]))
+    assert table["x"].type.scale == scales[1]
+    assert table["x"].to_pylist() == expected
+
+
+def test_a_step_that_overflows_fails_by_its_name() -> None:
+    with pytest.raises(TaskFailed, match="does not fit decimal"):
+        rows(TABLE).select("a / b * a AS x").to_arrow()
+
+
+def test_sums_are_multiplied_and_divided() -> None:
+    shares = rows(TABLE).agg(x="100.00 * sum(c * (1 - c)) / sum(c * (1 - c))").to_arrow()
+    assert shares["x"].to_pylist() == [Decimal(100)]
