@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's users do
 
@@ -15,6 +18,7 @@ import millrace as mr
 
 # A classic DataFrame has its plan in the JVM.
 pytestmark = [pytest.mark.spark, pytest.mark.connect_only]
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
 def by_cust() -> WindowSpec:
@@ -70,6 +74,39 @@ NATIVE: dict[str, Make] = {
     ).select("tag", "id"),
     "to df": lambda _, __, c: c.toDF("a", "b", "c"),
 }
+
+
+def count_rows(key: tuple[object, ...], frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"k": [key[0]], "n": [len(frame)]})
+
+
+def count_pairs(left: pa.Table, right: pa.Table) -> pa.Table:
+    return pa.table({"l": [left.num_rows], "r": [right.num_rows]})
+
+
+def only_ids(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (batch.select(["id"]) for batch in batches)
+
+
+FUNCTIONS: dict[str, Make] = {
+    "all rows": lambda _, o, __: o.mapInArrow(only_ids, "id long"),
+    "groups": lambda _, o, __: o.groupBy("cust").applyInPandas(count_rows, "k double, n long"),
+    "pairs": lambda _, o, c: (
+        o.groupBy("cust").cogroup(c.groupBy("cust")).applyInArrow(count_pairs, "l long, r long")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_over_rows_run_in_the_tasks_and_once(
+    name: str, spark: SparkSession, tables: list[DataFrame], tmp_path: Path
+) -> None:
+    with mr.open(tmp_path / "mill", spark, create=True) as ws:
+        dataset = ws.from_spark(FUNCTIONS[name](spark, *tables))
+        assert "on Spark" not in dataset.explain()
+        answer = rows_of(dataset.to_spark())
+        assert ws.from_spark(FUNCTIONS[name](spark, *tables)).run().ran == 0
+    assert repr(answer) == repr(rows_of(FUNCTIONS[name](spark, *tables)))
 
 
 def rows_of(frame: DataFrame) -> list[tuple[object, ...]]:

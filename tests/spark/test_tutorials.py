@@ -133,7 +133,7 @@ ws.close()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sessions", "dimension", "funnel"])
+@pytest.mark.parametrize("name", NAMES)
 def test_killed_half_way_it_goes_on(name: str, folder: Path, tmp_path: Path) -> None:
     def run(fault: str) -> subprocess.CompletedProcess[str]:
         env = os.environ | {"MILLRACE_FAULT": fault, "PYTHONPATH": os.getcwd()}

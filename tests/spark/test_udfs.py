@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
+from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F  # noqa: N812 - as everybody does
 from pyspark.sql.types import Row
 from sqlglot import exp
@@ -26,19 +27,13 @@ from millrace.datasets.dataset import Dataset
 from millrace.datasets.dataset_base import plan_of
 from millrace.errors import FunctionFailed
 from millrace.plan.builders.build_context import BuildContext
-from millrace.plan.builders.build_udf_calls import (
-    aggregate_calls,
-    map_groups,
-    map_rows,
-    udf_tree,
-    with_udf_columns,
-)
+from millrace.plan.builders.build_udf_calls import udf_tree, with_udf_columns
 from millrace.plan.builders.operators import project
 from millrace.plan.nodes.user_code.udf_calls import AddColumns
 from millrace.plan.nodes.user_code.user_function import FunctionCall
 from millrace.plan.relation import relation_of
 from millrace.spark.frames.rows_as_frames import of_table
-from millrace.spark.udfs.pyspark_functions import function_of_udf, rows_function
+from millrace.spark.udfs.pyspark_functions import function_of_udf
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
@@ -230,40 +225,187 @@ def sorted_rows(table: pa.Table) -> list[str]:
     )
 
 
+def _count_pairs(key: tuple[Any, ...], left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"k": [key[0]], "l": [left["d"].sum()], "r": [len(right)]})
+
+
+def _arrow_pairs(left: pa.Table, right: pa.Table) -> pa.Table:
+    return pa.table(
+        {"l": pa.array([left.num_rows], pa.int64()), "r": pa.array([right.num_rows], pa.int64())}
+    )
+
+
+def _arrow_mean(values: pa.Array) -> float:
+    return float(pc.mean(values).as_py() or 0.0)
+
+
+OTHERS = pa.table(
+    {
+        "k": pa.array([None, 0.0, 1.0, float("nan"), 99.0] * 3),
+        "d": pa.array([f"text {n}" for n in range(15)]),
+    }
+)
+NUMBERED = pa.table(
+    {
+        "g": pa.array([n % 4 if n % 9 else None for n in range(60)]),
+        "o": pa.array([n * 7 % 13 for n in range(60)]),
+        "d": pa.array([float(n) for n in range(60)]),
+    }
+)
+PAIRS = "k double, l double, r int"
+
+
+OVER_ROWS: dict[str, Callable[[Any, Any], Any]] = {
+    "groups of pandas": lambda _, t: t.groupBy("k").applyInPandas(_scaled, "k double, d double"),
+    "groups with their key": lambda _, t: t.groupBy("k").applyInPandas(
+        _counted, "k double, n long"
+    ),
+    "groups by a calculated key": lambda f, t: t.groupBy((f.col("d") % 3).alias("m")).applyInPandas(
+        _counted, "k double, n long"
+    ),
+    "groups by a struct": lambda f, t: t.groupBy(f.struct("k")).applyInArrow(
+        _arrow_counted, "n long"
+    ),
+    "groups of Arrow": lambda _, t: t.groupBy("k").applyInArrow(_arrow_counted, "n long"),
+    "all rows": lambda _, t: t.groupBy().applyInArrow(_arrow_counted, "n long"),
+    "rows of pandas": lambda _, t: t.mapInPandas(_doubled_frames, "k double, d double"),
+}
+
+
 @pytest.mark.parametrize("config", ["one task", "cut up"])
 def test_functions_over_groups_and_rows_give_sparks_rows(
     spark: SparkSession, tmp_path: Path, config: str
 ) -> None:
     ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
-    frame, dataset = of_table(spark, GROUPS).repartition(3), ws.from_arrow(GROUPS)
-    keys, node = [exp.column("k")], plan_of(dataset)
+    frame = of_table(spark, GROUPS).repartition(3)
+    mine, theirs, on_spark = {}, {}, []
+    for name, query in OVER_ROWS.items():
+        dataset = query(mr_functions, ws.from_arrow(GROUPS))
+        mine[name] = sorted_rows(dataset.to_arrow())
+        theirs[name] = sorted_rows(query(F, frame).toArrow())
+        on_spark += [name] if "on Spark" in str(dataset.explain()) else []
+        assert dataset.run().ran == 0, f"{name}: equal code is not run again"
+    assert mine == theirs
+    assert on_spark == ["groups by a struct"]
 
-    def by_group(function: Any, schema: str, method: str = "applyInPandas") -> pa.Table:  # noqa: ANN401
-        plan = map_groups(BuildContext(), node, keys, rows_function(function, schema, method))
-        return Dataset(relation_of(plan), dataset._runner).to_arrow()
-
-    grouped = frame.groupBy("k")
-    for function, schema in ((_scaled, "k double, d double"), (_counted, "k double, n long")):
-        theirs = grouped.applyInPandas(function, schema).toArrow()
-        assert sorted_rows(by_group(function, schema)) == sorted_rows(theirs)
-    theirs = grouped.applyInArrow(_arrow_counted, "n long").toArrow()
-    mine = by_group(_arrow_counted, "n long", "applyInArrow")
-    assert sorted_rows(mine) == sorted_rows(theirs)
-
-    mean = PANDAS_UDF(_mean, "double")
-    calls = [("m", function_of_udf(mean), [exp.column("d")])]
-    plan = aggregate_calls(BuildContext(), node, ["k"], calls)
-    theirs = grouped.agg(mean("d").alias("m")).toArrow()
-    mine = Dataset(relation_of(plan), dataset._runner).to_arrow()
-    assert sorted_rows(mine) == sorted_rows(theirs)
-
-    doubled = rows_function(_doubled_frames, "k double, d double", "mapInPandas")
-    theirs = frame.mapInPandas(_doubled_frames, "k double, d double").toArrow()
-    mine = Dataset(relation_of(map_rows(node, doubled)), dataset._runner).to_arrow()
-    assert sorted_rows(mine) == sorted_rows(theirs)
-    wrong = rows_function(_first_batches, "k long", "mapInArrow")
+    wrong = ws.from_arrow(GROUPS).mapInArrow(_first_batches, "k long")
     with pytest.raises(FunctionFailed, match="expected .'bigint'"):
-        Dataset(relation_of(map_rows(node, wrong)), dataset._runner).to_arrow()
+        wrong.to_arrow()
+
+
+@pytest.mark.parametrize("config", ["one task", "cut up"])
+def test_functions_over_pairs_of_groups_get_both(
+    spark: SparkSession, tmp_path: Path, config: str
+) -> None:
+    """The counts are those of Spark's rows with the same functions; null and NaN are keys."""
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
+    rows_of, others = ws.from_arrow(GROUPS), ws.from_arrow(OTHERS)
+    pairs = rows_of.groupBy("k").cogroup(others.groupBy("k"))
+    counted = pairs.applyInArrow(_arrow_pairs, "l long, r long")
+    assert sorted_rows(counted.to_arrow()) == ["[0.0, 3]", "[40, 0.0]", *["[80, 3]"] * 4]
+    summed = pairs.applyInPandas(_count_pairs, PAIRS)
+    assert sorted_rows(summed.filter("k = 7 OR k = 99").to_arrow()) == [
+        "[7.0, 7340.0, 0.0]",
+        "[99.0, 0.0, 3]",
+    ]
+    assert counted.run().ran == 0
+    assert "on Spark" not in str(counted.explain())
+
+    unlike = rows_of.groupBy(F.col("d").cast("int")).cogroup(others.groupBy(F.length("d")))
+    nothing = rows_of.groupBy("k").cogroup(others.where("k > 100").groupBy("k"))
+    assert unlike.applyInArrow(_arrow_pairs, "l long, r long").count() == 360
+    assert nothing.applyInArrow(_arrow_pairs, "l long, r long").count() == 5
+    other_types = rows_of.groupBy("k").cogroup(others.groupBy("d"))
+    assert "on Spark" in str(other_types.applyInArrow(_arrow_pairs, "l long, r long").explain())
+
+
+def test_groups_with_nulls_stay_whole(ws: mr.Workspace) -> None:
+    """Bytes that lie under a null are no part of a key."""
+    values = pa.py_buffer(pa.array([5, 6, 7, 8], pa.int64()).buffers()[1])
+    keys = pa.Array.from_buffers(pa.int64(), 4, [pa.py_buffer(bytes([0b1000])), values])
+    rows_of = ws.from_arrow(pa.table({"k": keys, "d": [1.0, 2.0, 3.0, 4.0]}))
+    counted = rows_of.groupBy("k").applyInPandas(_counted, "k double, n long")
+    assert sorted_rows(counted.to_arrow()) == ["[8.0, 1]", "[None, 3]"]
+
+
+def _windows(f: Any, w: Any) -> dict[str, Any]:  # noqa: ANN401 - modules of PySpark
+    """Windows of every kind of frame."""
+    by, ordered = w.partitionBy("g"), w.partitionBy("g").orderBy(f.col("o").desc(), "d")
+    return {
+        "whole": by,
+        "of one group": w.partitionBy(f.lit(1)),
+        "up to here": w.partitionBy("g").orderBy("o"),
+        "rows": ordered.rowsBetween(-2, 1),
+        "rows behind": ordered.rowsBetween(1, 2),
+        "range": w.partitionBy("g").orderBy("o").rangeBetween(-3, 3),
+        "whole in order": ordered.rowsBetween(w.unboundedPreceding, w.unboundedFollowing),
+        "by a calculation": w.partitionBy(f.col("d") % 3).orderBy("d").rowsBetween(-1, 0),
+    }
+
+
+@pytest.mark.parametrize("config", ["one task", "cut up"])
+def test_functions_over_windows_give_sparks_values(
+    spark: SparkSession, tmp_path: Path, config: str
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
+    answers = []
+    for f, w, rows_of in (
+        (mr_functions, mr.Window, ws.from_arrow(NUMBERED)),
+        (F, SparkWindow, of_table(spark, NUMBERED)),
+    ):
+        mean, arrow_mean = f.pandas_udf(_mean, "double"), f.arrow_udf(_arrow_mean, "double")
+        columns = [mean("d").over(over).alias(name) for name, over in _windows(f, w).items()]
+        twice = (arrow_mean("d").over(w.partitionBy("g")) * 2).alias("Arrow")
+        with_all = rows_of.select("g", "d", *columns).withColumn("Arrow", twice)
+        answers.append(with_all.orderBy("d").toArrow().to_pylist())
+    assert repr(answers[0]) == repr(answers[1])
+
+
+def test_functions_stand_in_joins_sorts_and_groups(spark: SparkSession, tmp_path: Path) -> None:
+    ws = mr.open(tmp_path / "mill", spark)
+    small = NUMBERED.slice(0, 9).rename_columns(["h", "p", "e"])
+
+    def queries(f: Any, t: Any, u: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+        minus = f.udf(lambda x: None if x is None else -x, "long")
+        near = f.udf(lambda x, y: x is not None and y is not None and abs(x - y) < 2, "boolean")
+        mean = f.pandas_udf(_mean, "double")
+        return {
+            "a key of a join": t.join(u, minus(t["o"]) == minus(u["p"])).select("d", "e"),
+            "both sides": t.join(u, near(t["o"], u["p"]) & (t["g"] == u["h"])).select("d", "e"),
+            "a left join": t.join(u, (t["g"] == u["h"]) & (minus("p") < -3), "left").select(
+                "d", "e"
+            ),
+            "a semi join": t.join(u, minus(t["o"]) == minus(u["p"]), "left_semi"),
+            "an order": t.orderBy(minus("o"), minus("d").desc()).select("d"),
+            "a key of groups": t.groupBy(minus("g").alias("m")).agg(f.sum(minus("o")).alias("s")),
+            "all rows": t.select(mean("d").alias("m")),
+        }
+
+    mine = queries(mr_functions, ws.from_arrow(NUMBERED), ws.from_arrow(small))
+    theirs = queries(F, of_table(spark, NUMBERED), of_table(spark, small))
+    for name, query in mine.items():
+        expected = [tuple(row) for row in theirs[name].collect()]
+        answer = [tuple(row) for row in query.collect()]
+        if name != "an order":
+            expected, answer = sorted(expected, key=repr), sorted(answer, key=repr)
+        assert answer == expected, name
+        assert "on Spark" not in str(query.explain()), name
+
+    near = mr_functions.udf(lambda x, y: x == y, "boolean")
+    t, u = ws.from_arrow(NUMBERED), ws.from_arrow(small)
+    with pytest.raises(mr.UserError, match="left join cannot call a function over both"):
+        t.join(u, near(t["o"], u["p"]), "left")
+
+
+def test_sql_calls_registered_functions_of_groups(ws: mr.Workspace) -> None:
+    ws.udf.register("mean_of", PANDAS_UDF(_mean, "double"))
+    ws.view("t", ws.from_arrow(pa.table({"k": [1, 1, 2], "v": [1.0, 3.0, 7.0]})))
+    grouped = ws.sql("SELECT k, mean_of(v) + 1 AS m FROM t GROUP BY k ORDER BY k")
+    assert [tuple(row) for row in grouped.collect()] == [(1, 3.0), (2, 8.0)]
+    over = ws.sql("SELECT v, mean_of(v) OVER (PARTITION BY k) AS m FROM t ORDER BY v")
+    assert [tuple(row) for row in over.collect()] == [(1.0, 2.0), (3.0, 2.0), (7.0, 7.0)]
+    named = ws.sql("SELECT * FROM t").groupBy("k").agg(m="mean_of(v)").orderBy("k")
+    assert [tuple(row) for row in named.collect()] == [(1, 2.0), (2, 7.0)]
 
 
 def test_calls_of_functions_are_reused_until_their_code_changes(

@@ -14,7 +14,6 @@ from millrace.datasets.dataset_base import shown_call
 from millrace.datasets.dataset_select import DatasetSelect
 from millrace.errors import UserError
 from millrace.keys import check_partitions
-from millrace.plan.builders.build_map_batches import plan_map
 from millrace.plan.builders.build_rows import (
     check_hashable,
     distinct,
@@ -26,11 +25,13 @@ from millrace.plan.builders.build_rows import (
 from millrace.plan.builders.build_sort import sort
 from millrace.plan.builders.build_window import plan_window
 from millrace.plan.builders.name_resolution import resolve
+from millrace.plan.builders.user_code.build_map_batches import plan_map
+from millrace.plan.builders.user_code.build_row_functions import map_rows
 from millrace.plan.nodes.map_batches import Function
 from millrace.plan.relation import Attribute
 from millrace.sql.name_checks import check_rows, named_texts
 from millrace.sql.text_limits import limits_of
-from millrace.sql.typed_sql import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 _REPARTITION_DEFAULT: Final = 32
 
@@ -247,8 +248,18 @@ class DatasetRows(DatasetSelect):
         barrier: bool = False,
         profile: Any = None,  # noqa: ANN401 - Spark's
     ) -> Self:
-        """The rows that a function makes of DataFrames of pandas; on Spark, in each run anew."""
-        return self._spark_rows_now("mapInPandas", func, schema, barrier, profile)
+        """The rows that a function makes of DataFrames of pandas: all of a task, one by one.
+
+        Work is reused as long as the function's code is the same.
+
+        Example:
+            >>> def twice(frames):
+            ...     for frame in frames:
+            ...         yield frame.assign(amount=frame["amount"] * 2)
+            >>> orders.mapInPandas(twice, "cust_id bigint, amount bigint").to_arrow()["amount"][0]
+            <pyarrow.Int64Scalar: 20>
+        """
+        return self._mapped_rows("mapInPandas", func, schema, barrier, profile)
 
     def mapInArrow(
         self,
@@ -257,8 +268,26 @@ class DatasetRows(DatasetSelect):
         barrier: bool = False,
         profile: Any = None,  # noqa: ANN401 - Spark's
     ) -> Self:
-        """The rows that a function makes of batches; on Spark, in each run anew."""
-        return self._spark_rows_now("mapInArrow", func, schema, barrier, profile)
+        """The rows that a function makes of batches: all of a task, one by one.
+
+        Work is reused as long as the function's code is the same.
+        """
+        return self._mapped_rows("mapInArrow", func, schema, barrier, profile)
+
+    def _mapped_rows(
+        self, method: str, func: object, schema: object, barrier: object, profile: object
+    ) -> Self:
+        name = getattr(func, "__name__", type(func).__name__)
+        with self._building(f"{method}({name})") as context:
+            if context.udfs is None:
+                raise NotNative("functions need Spark", fix="use a workspace with Spark")
+            function = context.udfs.of_rows(func, schema, method)
+            if not barrier and profile is None:
+                return self._with_plan(map_rows(self._relation, function))
+            assert context.on_spark is not None, "where functions are, Spark is"
+            code = context.udfs.on_spark(function, (), barrier, profile)
+            reason = "Spark starts tasks together, or with resources of their own"
+            return self._with_plan(context.on_spark([("input_0", self._plan)], code, reason))
 
     def to(self, schema: Any) -> Self:  # noqa: ANN401 - a StructType
         """The columns of a schema, by name, with its types."""

@@ -17,17 +17,18 @@ from millrace.errors import UserError
 from millrace.plan.builders.build_aggregate import GroupedRows
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_select import attribute_tree, select
+from millrace.plan.builders.build_udf_calls import noted_calls
 from millrace.plan.builders.operators import named
-from millrace.plan.relation import Relation
+from millrace.plan.builders.user_code.build_row_functions import Groups, map_groups, map_pairs
+from millrace.plan.nodes.user_code.user_function import UserFunction
+from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.grouping_sets import GroupingSetRows
 from millrace.sql.connect_literals import cast_tree
 from millrace.sql.name_checks import named_texts
-from millrace.sql.typed_sql import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused, NotNative
 from millrace.sql.types import from_arrow
 
 if TYPE_CHECKING:
-    from pyspark.sql import GroupedData as SparkGroupedData
-
     from millrace.datasets.dataset import Dataset
 
 _PIVOT: Final = "__pivot"
@@ -161,35 +162,32 @@ class GroupedData:
         return replace(self, _pivot=Pivot(bare, tuple(values)))
 
     def applyInPandas(self, func: Callable[..., Any], schema: Any) -> Dataset:  # noqa: ANN401 - Spark's
-        """The rows that a function makes of each group, a DataFrame of pandas; on Spark."""
-        return self._by_spark("applyInPandas", func, schema)
+        """The rows that a function makes of each group, a DataFrame of pandas.
+
+        Work is reused as long as the function's code is the same.
+
+        Example:
+            >>> def largest(frame):
+            ...     return frame.nlargest(1, "amount")
+            >>> top = orders.groupBy("cust_id").applyInPandas(largest, orders.schema)
+            >>> sorted(top.to_arrow()["amount"].to_pylist())
+            [20, 30]
+        """
+        return self._applied("applyInPandas", func, schema)
 
     def applyInArrow(self, func: Callable[..., Any], schema: Any) -> Dataset:  # noqa: ANN401 - Spark's
-        """The rows that a function makes of each group, an Arrow table; on Spark."""
-        return self._by_spark("applyInArrow", func, schema)
+        """The rows that a function makes of each group, an Arrow table."""
+        return self._applied("applyInArrow", func, schema)
 
     def cogroup(self, other: GroupedData) -> CogroupedData:
         """Groups of two datasets with equal keys, for `applyInPandas` and `applyInArrow`."""
         return CogroupedData(self, other)
 
-    def _by_spark(self, method: str, func: Callable[..., Any], schema: object) -> Dataset:
-        rows = getattr(self._on_spark(), method)(func, schema)
-        return self._dataset._with_plan(self._dataset._runner.scan_frame(rows))
-
-    def _on_spark(self) -> SparkGroupedData:
-        """The same groups of the saved rows, of Spark: the query runs now."""
-        if self._sets is not None or self._pivot is not None:
-            raise UserError("a function is for groups of groupBy alone\n  to fix: use agg")
-        keys = [tree.alias if isinstance(tree, exp.Alias) else None for tree in self._keys]
-        names = [name or f"__key_{number}" for number, name in enumerate(keys)]
-        bare = [tree.name for tree in self._keys if isinstance(tree, exp.Column)]
-        if len(bare) != len(self._keys):
-            raise UserError(
-                f"a function is for groups by columns\n  found: {self._shown}\n"
-                f"  to fix: calculate the key with withColumn before, as {names[0]}"
-            )
-        labels = {a.column: a.label for a in relation_in(self._dataset).attributes}
-        return self._dataset.to_spark().groupBy(*(labels.get(name, name) for name in bare))
+    def _applied(self, method: str, func: object, schema: object) -> Dataset:
+        with building(self._dataset, f"{method}({_function_name(func)})") as context:
+            function = rows_function(context, func, schema, method)
+            plan = map_groups(context, groups_in(self), function)
+            return dataset_with(self._dataset, relation_of(plan))
 
     def _aggregated(self, call: str, items: Sequence[exp.Expression]) -> Dataset:
         with building(self._dataset, call) as context:
@@ -210,17 +208,37 @@ class CogroupedData:
     _second: GroupedData
 
     def applyInPandas(self, func: Callable[..., Any], schema: Any) -> Dataset:  # noqa: ANN401 - Spark's
-        """The rows that a function makes of each pair of groups; on Spark."""
-        return self._by_spark("applyInPandas", func, schema)
+        """The rows that a function makes of each pair of groups, DataFrames of pandas."""
+        return self._applied("applyInPandas", func, schema)
 
     def applyInArrow(self, func: Callable[..., Any], schema: Any) -> Dataset:  # noqa: ANN401 - Spark's
-        """The rows that a function makes of each pair of groups; on Spark."""
-        return self._by_spark("applyInArrow", func, schema)
+        """The rows that a function makes of each pair of groups, Arrow tables."""
+        return self._applied("applyInArrow", func, schema)
 
-    def _by_spark(self, method: str, func: Callable[..., Any], schema: object) -> Dataset:
-        both = self._first._on_spark().cogroup(self._second._on_spark())
+    def _applied(self, method: str, func: object, schema: object) -> Dataset:
         dataset = self._first._dataset
-        return dataset._with_plan(dataset._runner.scan_frame(getattr(both, method)(func, schema)))
+        with building(dataset, f"cogroup().{method}({_function_name(func)})") as context:
+            function = rows_function(context, func, schema, f"cogroup.{method}")
+            sides = groups_in(self._first), groups_in(self._second)
+            return dataset_with(dataset, relation_of(map_pairs(context, *sides, function)))
+
+
+def groups_in(grouped: GroupedData) -> Groups:
+    """The rows and the keys of groups of groupBy."""
+    if grouped._sets is not None or grouped._pivot is not None:
+        raise UserError("a function is for groups of groupBy alone\n  to fix: use agg")
+    return relation_in(grouped._dataset), grouped._keys
+
+
+def rows_function(context: BuildContext, func: object, schema: object, method: str) -> UserFunction:
+    """The function of a method over groups."""
+    if context.udfs is None:
+        raise NotNative("functions need Spark", fix="use a workspace with Spark")
+    return context.udfs.of_rows(func, schema, method)
+
+
+def _function_name(func: object) -> str:
+    return str(getattr(func, "__name__", type(func).__name__))
 
 
 def aggregated(
@@ -232,6 +250,7 @@ def aggregated(
 ) -> Relation:
     """The keys and the aggregates of groups; with `sets`, of groups by each set of keys."""
     grouped: GroupedRows | GroupingSetRows
+    items = [noted_calls(context, item) for item in items]
     if sets is None:
         grouped = GroupedRows(context, relation, keys)
     else:

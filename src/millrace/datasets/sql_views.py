@@ -18,6 +18,7 @@ from millrace.plan.builders.build_context import BuildContext, UserFunctions
 from millrace.plan.builders.build_on_spark import on_spark
 from millrace.plan.builders.operators import spark_name
 from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.on_spark import SparkQuery
 from millrace.plan.planner.plan_depth import check_plan_size
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.spark_analyzer import SparkAnalyzer
@@ -118,5 +119,5 @@ class SqlViews:
             udfs=self._spark.udfs,
         )
 
-    def _on_spark(self, inputs: Sequence[tuple[str, Node]], query: str, reason: str) -> Node:
+    def _on_spark(self, inputs: Sequence[tuple[str, Node]], query: SparkQuery, reason: str) -> Node:
         return on_spark(self._spark.analyzer, inputs, query, reason)

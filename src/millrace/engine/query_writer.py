@@ -103,6 +103,7 @@ def _sort(node: Sort, rows: str) -> str:
 @body_of.register
 def _rows_by_key(node: RowsByKey, rows: str) -> str:
     keys = [f"{quoted(key)} NULLS FIRST" for key in node.keys]
+    keys += [key.sql() for key in node.then]
     return f"SELECT * FROM {rows}{' ORDER BY ' + ', '.join(keys) if keys else ''}"
 
 

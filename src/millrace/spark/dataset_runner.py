@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from millrace.execute.publish_folder import Draft
 from millrace.names import path_text
 from millrace.plan.builders.build_context import UserFunctions
 from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.on_spark import SparkCode
 from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.planner.stage_pictures import explain_fully, explain_html
 from millrace.plan.relation import Relation
@@ -95,6 +96,14 @@ class DatasetRunner:
         from millrace.spark.udfs.pyspark_functions import rows_function  # noqa: PLC0415 - as below
 
         return rows_function(function, schema, method)
+
+    def on_spark(
+        self, function: UserFunction, keys: Sequence[Sequence[str]], *arguments: object
+    ) -> SparkCode:
+        """The call of a function that makes rows of rows, over DataFrames."""
+        from millrace.spark.udfs.pyspark_functions import call_on_spark  # noqa: PLC0415 - as below
+
+        return call_on_spark(function, keys, arguments)
 
     def name_view(self, name: str, relation: Relation, *, replace: bool) -> None:
         """Give rows a name for SQL; without `replace`, one that is free."""

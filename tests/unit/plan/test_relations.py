@@ -86,7 +86,7 @@ def test_new_columns_replace_old_ones_in_their_order() -> None:
 def test_what_only_spark_computes_goes_to_spark_as_one_operator() -> None:
     asked = []
 
-    def on_spark(_inputs: object, sql: str, reason: str) -> Node:
+    def on_spark(_inputs: object, sql: object, reason: str) -> Node:
         asked.append((sql, reason))
         return FrameScan(object(), pa.schema({"a": pa.string()}), None, ("a",))
 

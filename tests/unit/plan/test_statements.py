@@ -183,9 +183,9 @@ def test_what_is_wrong_for_spark_too_is_refused(text: str, said: str) -> None:
 
 
 def test_a_query_without_a_native_form_goes_to_spark_over_its_tables() -> None:
-    asked: list[tuple[list[str], str]] = []
+    asked: list[tuple[list[str], object]] = []
 
-    def on_spark(inputs: object, sql: str, reason: str) -> Node:
+    def on_spark(inputs: object, sql: object, reason: str) -> Node:
         assert reason
         assert isinstance(inputs, list)
         asked.append(([name for name, _ in inputs], sql))

@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.on_spark import SparkCode, SparkQuery
 from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.relation import Relation
 
-OnSparkBuilder = Callable[[Sequence[tuple[str, Node]], str, str], Node]
-"""Makes a plan that Spark runs: named inputs, Spark SQL over their names, why it is not native.
+OnSparkBuilder = Callable[[Sequence[tuple[str, Node]], SparkQuery, str], Node]
+"""Makes a plan that Spark runs: named inputs, a query over their names, why it is not native.
 
 It raises a `UserError` if Spark refuses the SQL as well."""
 
@@ -36,7 +37,15 @@ class UserFunctions(Protocol):
         """The function of a column of Spark Connect."""
 
     def of_rows(self, function: object, schema: object, method: str) -> UserFunction:
-        """The function of a method: mapInArrow, mapInPandas, applyInArrow or applyInPandas."""
+        """The function of a method: mapInArrow, mapInPandas, applyInArrow or applyInPandas.
+
+        For pairs of groups the method is named after cogroup: "cogroup.applyInArrow".
+        """
+
+    def on_spark(
+        self, function: UserFunction, keys: Sequence[Sequence[str]], *arguments: object
+    ) -> SparkCode:
+        """The call of such a function over DataFrames, for groups by keys that are SQL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

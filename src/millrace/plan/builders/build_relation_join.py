@@ -12,6 +12,7 @@ from sqlglot import exp
 from millrace.errors import MillraceError
 from millrace.keys import HashPartitioner
 from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_udf_calls import has_udf, keep_calls
 from millrace.plan.builders.name_resolution import attribute_of, plan_column, resolve
 from millrace.plan.builders.operators import (
     all_of,
@@ -21,10 +22,11 @@ from millrace.plan.builders.operators import (
     spark_name,
     typed,
 )
+from millrace.plan.builders.user_code.build_join_calls import with_join_calls
 from millrace.plan.nodes.join import KEEPS_LEFT, Join, JoinColumn, JoinKind
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project, pass_columns
-from millrace.plan.relation import Attribute, Relation, free_columns
+from millrace.plan.relation import Attribute, Relation, free_columns, picked_columns
 from millrace.sql.expressions import Expression, expression_of
 from millrace.sql.functions.casts import cast
 from millrace.sql.parser import canonical, operands
@@ -96,7 +98,25 @@ def join_on(
     sides = _sides(left, right)
     tree = None if condition is None else resolve(condition, sides.attributes)
     kept = list(left.attributes) if how in _LEFT_ONLY else sides.attributes
-    return Relation(_join(context, sides, how, tree), tuple(kept))
+    above = None
+    if tree is not None and has_udf(context, tree):
+        sides, tree, above = _with_calls(context, sides, tree, how)
+    node = _join(context, sides, how, tree)
+    if above is not None:
+        node = keep_calls(context, node, above)
+    return Relation(node, tuple(kept))
+
+
+def _with_calls(
+    context: BuildContext, sides: _Sides, tree: exp.Expression, how: JoinKind
+) -> tuple[_Sides, exp.Expression | None, exp.Expression | None]:
+    """The sides with columns for calls of users' functions; conditions of the join and above it."""
+    pairs = [(new, source) for source, new in sides.names.items()]
+    renamed = picked_columns(sides.right.node, pairs)
+    calls = with_join_calls(context, sides.left.node, renamed, tree, how)
+    right = Relation(calls.right, tuple(sides.right_attributes))
+    names = {name: name for name in calls.right.schema.names}
+    return _Sides(sides.left.over(calls.left), right, names), calls.condition, calls.above
 
 
 def join_using(

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from millrace.plan.builders.build_aggregate import GroupedRows, has_aggregate
 from millrace.plan.builders.build_context import BuildContext
-from millrace.plan.builders.build_udf_calls import keep_calls, with_udf_columns
+from millrace.plan.builders.build_udf_calls import keep_calls, noted_calls, with_udf_columns
 from millrace.plan.builders.build_windows import with_window_columns
 from millrace.plan.builders.generators.generator_items import attribute_tree, with_generators
 from millrace.plan.builders.name_resolution import (
@@ -45,6 +45,7 @@ class SelectItem:
 def select(context: BuildContext, relation: Relation, trees: Sequence[exp.Expression]) -> Relation:
     """The columns of a select list. With an aggregate in it, all rows become one."""
     relation, trees = with_generators(context, relation, expand_stars(relation, trees))
+    trees = [noted_calls(context, tree) for tree in trees]
     if any(map(has_aggregate, trees)):
         grouped = GroupedRows(context, relation, ())
         rewritten = [grouped.rewrite_item(tree) for tree in trees]
@@ -188,7 +189,8 @@ def with_columns(
     context: BuildContext, relation: Relation, columns: Sequence[tuple[str, exp.Expression]]
 ) -> Relation:
     """The same columns and new ones, or new values for old ones, as Spark's `withColumns`."""
-    trees = [named(tree, name) for name, tree in columns]
+    bare = [tree.this if isinstance(tree, exp.Alias) else tree for _, tree in columns]
+    trees = [named(tree, name) for tree, (name, _) in zip(bare, columns, strict=True)]
     by_name = {name.lower(): tree for (name, _), tree in zip(columns, trees, strict=True)}
     replaced = {a.label.lower() for a in relation.visible} & by_name.keys()
     items: list[exp.Expression] = [

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_udf_calls import with_udf_columns
 from millrace.plan.builders.build_windows import with_window_columns
 from millrace.plan.builders.name_resolution import plan_column, resolve
 from millrace.plan.builders.operators import native_or_spark, project, spark_name
@@ -20,7 +21,9 @@ from millrace.sql.types import from_arrow
 def sort(context: BuildContext, relation: Relation, orders: Sequence[exp.Expression]) -> Relation:
     """All rows in order. A tree that is not an `exp.Ordered` sorts upwards, nulls first."""
     trees = [resolve(_key_of(order), relation.attributes) for order in orders]
-    node, trees = with_window_columns(context, relation.node, trees)
+    node, trees = with_udf_columns(context, relation.node, trees)
+    node, trees = with_window_columns(context, node, trees)
+    node, trees = with_udf_columns(context, node, trees)
     names: list[str] = []
     added: list[tuple[str, exp.Expression]] = []
     for tree in trees:

@@ -17,7 +17,7 @@ from millrace.plan.builders.name_resolution import plan_column
 from millrace.plan.builders.operators import all_of, keep, project
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import select_only
-from millrace.plan.nodes.user_code.grouped_map import GroupedCalls, MapRows, RowsByKey
+from millrace.plan.nodes.user_code.grouped_map import GroupedCalls, RowsByKey
 from millrace.plan.nodes.user_code.udf_calls import UdfCalls
 from millrace.plan.nodes.user_code.user_function import FunctionCall, UserFunction
 from millrace.plan.relation import free_columns
@@ -72,12 +72,19 @@ def has_udf(context: BuildContext, tree: exp.Expression) -> bool:
 
 
 def with_udf_columns(
-    context: BuildContext, node: Node, trees: Sequence[exp.Expression]
+    context: BuildContext,
+    node: Node,
+    trees: Sequence[exp.Expression],
+    *,
+    taken: Sequence[str] = (),
 ) -> tuple[Node, list[exp.Expression]]:
     """A plan with a column for each call of resolved trees, and the trees over these columns.
 
+    New columns have none of the names that are `taken`.
+
     Calls inside arguments of calls come first, in nodes of their own below. A call over windows
-    stays: their columns come first, and then it is called here a second time.
+    stays: their columns come first, and then it is called here a second time. A call that is a
+    window's own function is the window's.
     """
     trees = [tree.copy() for tree in trees]
     while True:
@@ -87,11 +94,12 @@ def with_udf_columns(
             for call in tree.find_all(exp.Anonymous)
             if function_called(context, call) is not None
             and not call.find(exp.Window)
+            and not _is_over_window(call)
             and not any(has_udf(context, argument) for argument in call.expressions)
         ]
         if not innermost:
             return node, trees
-        columns = free_columns(["udf"] * len(innermost), node.schema.names)
+        columns = free_columns(["udf"] * len(innermost), [*node.schema.names, *taken])
         calls: list[NamedCall] = []
         for column, call in zip(columns, innermost, strict=True):
             function = function_called(context, call)
@@ -135,14 +143,9 @@ def append_calls(context: BuildContext, node: Node, calls: Sequence[NamedCall]) 
                 f"{function.name} makes one value of a group of rows\n  found: {column}\n"
                 "  to fix: call it in agg() of a groupBy()"
             )
-    below, arguments = _with_arguments(context, node, [given for _, _, given in calls])
+    below, arguments = argument_columns(context, node, [given for _, _, given in calls])
     built = [
-        FunctionCall(
-            column=column,
-            function=function,
-            arguments=tuple(name for keyword, name in given if keyword is None),
-            keywords=tuple((keyword, name) for keyword, name in given if keyword is not None),
-        )
+        call_of(column, function, given)
         for (column, function, _), given in zip(calls, arguments, strict=True)
     ]
     streams = [call for call in built if call.function.shape == "stream"]
@@ -152,24 +155,6 @@ def append_calls(context: BuildContext, node: Node, calls: Sequence[NamedCall]) 
         if group:
             plan = UdfCalls(plan, tuple(plan.schema.names), group)
     return select_only(plan, [*passed, *(column for column, _, _ in calls)])
-
-
-def map_rows(node: Node, function: UserFunction) -> Node:
-    """The rows that a function makes of all rows of a task: mapInArrow, mapInPandas."""
-    return MapRows(node, function, tuple(node.schema.names))
-
-
-def map_groups(
-    context: BuildContext, node: Node, keys: Sequence[exp.Expression], function: UserFunction
-) -> Node:
-    """The rows that a function makes of each group: applyInArrow, applyInPandas.
-
-    Keys are columns of the plan, or are calculated from them.
-    """
-    below, (columns,) = _with_arguments(context, node, [keys])
-    names = tuple(name for _, name in columns)
-    check_hashable(below, names)
-    return MapRows(RowsByKey(below, names), function, tuple(node.schema.names), names)
 
 
 def aggregate_calls(
@@ -183,21 +168,28 @@ def aggregate_calls(
             found=", ".join(function.name for _, function, _ in calls),
             fix="write them all with pandas_udf, or all with arrow_udf",
         )
-    below, arguments = _with_arguments(context, node, [given for _, _, given in calls])
+    below, arguments = argument_columns(context, node, [given for _, _, given in calls])
     check_hashable(below, tuple(keys))
     built = tuple(
-        FunctionCall(
-            column=column,
-            function=function,
-            arguments=tuple(name for keyword, name in given if keyword is None),
-            keywords=tuple((keyword, name) for keyword, name in given if keyword is not None),
-        )
+        call_of(column, function, given)
         for (column, function, _), given in zip(calls, arguments, strict=True)
     )
     return GroupedCalls(RowsByKey(below, tuple(keys)), tuple(keys), built)
 
 
-def _with_arguments(
+def call_of(
+    column: str, function: UserFunction, arguments: Sequence[tuple[str | None, str]]
+) -> FunctionCall:
+    """A call over columns, some of them by keyword."""
+    return FunctionCall(
+        column=column,
+        function=function,
+        arguments=tuple(name for keyword, name in arguments if keyword is None),
+        keywords=tuple((keyword, name) for keyword, name in arguments if keyword is not None),
+    )
+
+
+def argument_columns(
     context: BuildContext, node: Node, arguments: Sequence[Sequence[exp.Expression]]
 ) -> tuple[Node, list[list[tuple[str | None, str]]]]:
     """A plan with a column for each argument; for each call its columns, with their keywords."""
@@ -222,6 +214,20 @@ def _with_arguments(
         [(keyword, names[at] if isinstance(at, int) else at) for keyword, at in of_call]
         for of_call in columns
     ]
+
+
+def _is_over_window(call: exp.Expression) -> bool:
+    """Whether a call makes a value for each row of the rows of its window."""
+    return is_group_call(call) and isinstance(call.parent, exp.Window)
+
+
+def noted_calls(context: BuildContext, tree: exp.Expression) -> exp.Expression:
+    """The tree, in which calls of registered functions hold their functions."""
+    for call in tree.find_all(exp.Anonymous):
+        function = function_called(context, call)
+        if function is not None:
+            call.meta[_FUNCTION] = function
+    return tree
 
 
 def _replaced(tree: exp.Expression, by_call: dict[int, str]) -> exp.Expression:

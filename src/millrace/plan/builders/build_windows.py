@@ -17,8 +17,10 @@ from sqlglot import exp
 from millrace.errors import MillraceError
 from millrace.keys import HashPartitioner
 from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_udf_calls import is_group_call
 from millrace.plan.builders.name_resolution import plan_column
 from millrace.plan.builders.operators import native_or_spark, select_list
+from millrace.plan.builders.user_code.build_window_calls import with_window_call
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project, pass_columns, select_only
 from millrace.plan.nodes.sort import SortKey
@@ -83,6 +85,8 @@ def with_window_columns(
     native: list[tuple[str, CallOver]] = []
     refused: list[tuple[str, exp.Window, NotNative]] = []
     for tree, name in by_tree.items():
+        if is_group_call(tree.this):
+            continue
         try:
             native.append((name, window_call(tree, typer)))
         except NotNative as reason:
@@ -90,6 +94,9 @@ def with_window_columns(
     node = window_nodes(node, native)
     if refused:
         node = _on_spark(context, node, refused)
+    for tree, name in by_tree.items():
+        if is_group_call(tree.this):
+            node = with_window_call(context, node, name, tree, with_window_columns)
     return node, [_over_columns(tree, by_tree) for tree in trees]
 
 

@@ -22,9 +22,11 @@ from millrace.plan.builders.build_select import attribute_tree, select, where, w
 from millrace.plan.builders.build_sort import sort
 from millrace.plan.builders.name_resolution import attribute_of, find
 from millrace.plan.builders.sort_orders import first_rows
+from millrace.plan.builders.user_code.build_row_functions import map_groups, map_pairs, map_rows
 from millrace.plan.nodes.drop_duplicates import DropDuplicates
 from millrace.plan.nodes.join import JoinKind
-from millrace.plan.relation import Relation
+from millrace.plan.nodes.user_code.user_function import UserFunction
+from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.set_operations import row_differences, union_all
 from millrace.sql.connect_expressions import expression_tree, name_parts, name_tree, order_tree
 from millrace.sql.connect_literals import literal_tree
@@ -88,6 +90,9 @@ class ConnectPlan:
             "with_columns_renamed": self._renamed,
             "drop": self._drop,
             "with_columns": self._with_columns,
+            "map_partitions": self._map_partitions,
+            "group_map": self._group_map,
+            "co_group_map": self._cogroup_map,
         }
 
     def relation(self, message: Any) -> Relation:  # noqa: ANN401 - as above
@@ -266,6 +271,28 @@ class ConnectPlan:
     def _with_columns(self, message: Any) -> Relation:  # noqa: ANN401 - as above
         columns = [(alias.name[0], expression_tree(alias.expr)) for alias in message.aliases]
         return with_columns(self._context, self._input(message), columns)
+
+    def _map_partitions(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        if message.is_barrier or message.HasField("profile_id"):
+            raise NotNative("Spark starts tasks together, or with resources of their own", fix="")
+        return relation_of(map_rows(self._input(message), self._function(message)))
+
+    def _group_map(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        if message.sorting_expressions or message.HasField("is_map_groups_with_state"):
+            raise NotNative("groups with a state", fix="")
+        groups = self._input(message), [*map(expression_tree, message.grouping_expressions)]
+        return relation_of(map_groups(self._context, groups, self._function(message)))
+
+    def _cogroup_map(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        ours = [expression_tree(key) for key in message.input_grouping_expressions]
+        theirs = [expression_tree(key) for key in message.other_grouping_expressions]
+        left, right = (self._input(message), ours), (self.relation(message.other), theirs)
+        return relation_of(map_pairs(self._context, left, right, self._function(message)))
+
+    def _function(self, message: Any) -> UserFunction:  # noqa: ANN401 - as above
+        if self._context.udfs is None or message.func.WhichOneof("function") != "python_udf":
+            raise NotNative("a function that is no Python", fix="")
+        return self._context.udfs.of_message(message.func)
 
     def _input(self, message: Any) -> Relation:  # noqa: ANN401 - as above
         return self.relation(message.input)

@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from millrace.errors import UserError
 from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_udf_calls import noted_calls
 from millrace.plan.relation import Relation
 from millrace.plan.statements.order_clauses import ordered_and_limited
 from millrace.plan.statements.query_on_spark import query_on_spark
@@ -25,6 +26,7 @@ from millrace.sql.typed_sql import ExpressionRefused, NotNative
 def statement_relation(context: BuildContext, tree: exp.Expression) -> Relation:
     """The rows of a query."""
     scope = QueryScope(context=context, build=_build)
+    tree = noted_calls(context, tree)
     try:
         return _build(scope, tree).only_visible()
     except NotNative:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import expr
 from pyspark.sql.pandas.typehints import (
     infer_group_arrow_eval_type_from_func,
     infer_group_pandas_eval_type_from_func,
@@ -16,6 +19,8 @@ from pyspark.sql.types import DataType, StructField, StructType
 from pyspark.util import PythonEvalType
 
 from millrace.errors import UserError
+from millrace.identity.unrecognisable import Unrecognisable
+from millrace.plan.nodes.on_spark import SparkCode
 from millrace.plan.nodes.user_code.user_function import Shape, UserFunction
 from millrace.spark.spark_analysis import arrow_columns
 from millrace.spark.udfs.ddl_types import type_of_ddl
@@ -39,6 +44,8 @@ SHAPES: Final[dict[int, Shape]] = {
     PythonEvalType.SQL_GROUPED_MAP_ARROW_ITER_UDF: "rows",
     PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF: "rows",
     PythonEvalType.SQL_GROUPED_MAP_PANDAS_ITER_UDF: "rows",
+    PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF: "pairs",
+    PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF: "pairs",
 }
 
 _ROW_METHODS: Final = {
@@ -46,7 +53,15 @@ _ROW_METHODS: Final = {
     "mapInPandas": PythonEvalType.SQL_MAP_PANDAS_ITER_UDF,
     "applyInArrow": PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF,
     "applyInPandas": PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF,
+    "cogroup.applyInArrow": PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF,
+    "cogroup.applyInPandas": PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF,
 }
+_METHODS: Final = {
+    **{kind: method.rpartition(".")[2] for method, kind in _ROW_METHODS.items()},
+    PythonEvalType.SQL_GROUPED_MAP_ARROW_ITER_UDF: "applyInArrow",
+    PythonEvalType.SQL_GROUPED_MAP_PANDAS_ITER_UDF: "applyInPandas",
+}
+"""The methods of DataFrames that call functions of these kinds."""
 
 
 class PythonUdfMessage(Protocol):
@@ -133,6 +148,7 @@ def user_function(
 
 def rows_function(function: object, schema: object, method: str) -> UserFunction:
     """The function of mapInArrow, mapInPandas, applyInArrow or applyInPandas of a dataset."""
+    method, whole = method.rpartition(".")[2], method
     if not callable(function):
         raise UserError(
             f"{method}() of {type(function).__name__}, which cannot be called\n"
@@ -144,16 +160,44 @@ def rows_function(function: object, schema: object, method: str) -> UserFunction
             f"{method}(): schema names no columns\n  found: {schema!r}\n"
             "  to fix: write 'a int, b string', or give a StructType"
         )
-    eval_type = _ROW_METHODS[method]
+    eval_type = _ROW_METHODS[whole]
     infer = {
         "applyInArrow": infer_group_arrow_eval_type_from_func,
         "applyInPandas": infer_group_pandas_eval_type_from_func,
-    }.get(method)
+    }.get(whole)
     if infer is not None:
         with contextlib.suppress(Exception):  # Type hints that tell nothing.
             eval_type = infer(function) or eval_type
     name = getattr(function, "__name__", type(function).__name__)
     return user_function(name, function, result, eval_type, deterministic=True)
+
+
+def call_on_spark(
+    function: UserFunction, keys: Sequence[Sequence[str]], arguments: Sequence[object]
+) -> SparkCode:
+    """The method of DataFrames that calls the function; keys of each DataFrame are SQL."""
+    method = _METHODS[function.eval_type]
+    schema = StructType.fromJson(json.loads(function.result_json))
+
+    def build(*frames: DataFrame) -> DataFrame:
+        over: Any = frames[0]
+        if keys:
+            groups = [f.groupBy(*map(expr, texts)) for f, texts in zip(frames, keys, strict=True)]
+            over = groups[0].cogroup(groups[1]) if len(groups) > 1 else groups[0]
+        made: DataFrame = getattr(over, method)(function.function, schema, *arguments)
+        return made
+
+    by = "; ".join(", ".join(texts) for texts in keys)
+    try:
+        identity: str | None = f"{function.identity()} by {keys} with {arguments!r}"
+    except Unrecognisable:
+        identity = None
+    given = ", ".join([function.name, *map(repr, arguments)])
+    return SparkCode(
+        text=f"{f'groups by {by}: ' if keys else ''}{method}({given})",
+        build=build,
+        identity=identity,
+    )
 
 
 def result_type(result: DataType) -> pa.DataType:

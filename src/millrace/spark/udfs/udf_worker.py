@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,7 +20,12 @@ from pyspark.worker import EvalConf, RunnerConf, read_udfs
 from pyspark.worker_message import UDFInfo
 
 from millrace.plan.nodes.user_code.key_groups import key_groups
-from millrace.plan.nodes.user_code.user_function import Batches, FunctionCall
+from millrace.plan.nodes.user_code.user_function import (
+    Batches,
+    FrameBounds,
+    FunctionCall,
+    GroupPairs,
+)
 
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 SETTINGS: Final[Mapping[str, str]] = {
@@ -42,6 +49,12 @@ _STRUCTS: Final = frozenset(
     }
 )
 """Functions that get all columns as one struct."""
+_WINDOW_KINDS: Final = {
+    PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF: PythonEvalType.SQL_WINDOW_AGG_PANDAS_UDF,
+    PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF: PythonEvalType.SQL_WINDOW_AGG_ARROW_UDF,
+}
+"""How Spark calls functions over groups when they are called over windows."""
+_BOUND_TYPES: Final = "window_bound_types"
 
 
 def call_functions(
@@ -49,8 +62,13 @@ def call_functions(
     schema: pa.Schema,
     zone: str,
     keys: Sequence[str] | None = None,
+    over: GroupPairs | FrameBounds | None = None,
 ) -> Worker:
     """What makes, of batches with these columns, batches with the results of all calls."""
+    if isinstance(over, GroupPairs):
+        return _pairs_worker(calls[0], schema, zone, keys or (), over)
+    if isinstance(over, FrameBounds):
+        return _windows_worker(calls[0], schema, zone, keys or (), over)
     if calls[0].function.shape == "rows":
         return _rows_worker(calls[0], schema, zone, keys)
     if calls[0].function.shape == "group":
@@ -123,6 +141,43 @@ def _rows_worker(
     return run
 
 
+def _pairs_worker(
+    call: FunctionCall, schema: pa.Schema, zone: str, keys: Sequence[str], pairs: GroupPairs
+) -> Worker:
+    """A function that makes rows of each pair of groups."""
+    sides = (pairs.left, pairs.right)
+    arrows, offsets = [], []
+    for side in sides:
+        names = [*side.names, *keys]
+        fields = [schema.field(column) for column in (*side.columns, *keys)]
+        own = pa.schema([f.with_name(n) for f, n in zip(fields, names, strict=True)])
+        arrows.append(to_arrow_schema(spark_struct(own, names), timezone=zone))
+        count = len(side.names)
+        group = [len(keys), *range(count, count + len(keys)), *range(count)]
+        offsets += [len(group), *group]
+    info = UDFInfo(udfs=[memoryview(call.function.command)], args=offsets, kwargs={}, result_id=0)
+    function = worker_function(call.function.eval_type, [info], zone, StructType([]))
+    result = StructType.fromJson(json.loads(call.function.result_json))
+
+    def rows_of(number: int, group: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        side, arrow = sides[number], arrows[number]
+        parts = [part for part in group if part[pairs.side][0].as_py() == number]
+        parts = parts or [group[0].slice(0, 0)]
+        names = [*side.columns, *keys]
+        return [p.select(names).rename_columns(arrow.names).cast(arrow) for p in parts]
+
+    def run(batches: Batches) -> Batches:
+        by_side = (
+            [part for of_side in key_groups(iter(group), [pairs.side]) for part in of_side]
+            for group in key_groups(batches, keys)
+        )
+        data = ((rows_of(0, group), rows_of(1, group)) for group in by_side)
+        for made in function(data):
+            yield _with_types(pa.RecordBatch.from_struct_array(made.column(0)), result)
+
+    return run
+
+
 def _with_types(batch: pa.RecordBatch, result: StructType) -> pa.RecordBatch:
     """A batch under the names of its type. As in Spark, columns of other types are refused."""
     found = from_arrow_schema(batch.schema, prefer_timestamp_ntz=True)
@@ -159,6 +214,24 @@ def _groups_worker(
     return run
 
 
+def _windows_worker(
+    call: FunctionCall, schema: pa.Schema, zone: str, keys: Sequence[str], bounds: FrameBounds
+) -> Worker:
+    """A function that makes a value for each row of the rows in its frame."""
+    names = list(dict.fromkeys([*bounds.columns, *_columns_of(call)]))
+    types = spark_struct(schema, names)
+    arrow = to_arrow_schema(types, timezone=zone)
+    framed = replace(call, arguments=(*bounds.columns, *call.arguments))
+    kind = _WINDOW_KINDS[call.function.eval_type]
+    settings = {_BOUND_TYPES: "bounded" if bounds.columns else "unbounded"}
+    function = worker_function(kind, _infos([framed], names), zone, types, settings)
+
+    def run(batches: Batches) -> Batches:
+        return function(_as_spark(iter(group), names, arrow) for group in key_groups(batches, keys))
+
+    return run
+
+
 def _infos(calls: Sequence[FunctionCall], names: Sequence[str]) -> list[UDFInfo]:
     return [
         UDFInfo(
@@ -181,10 +254,14 @@ def _as_is(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def worker_function(
-    kind: int, infos: Sequence[UDFInfo], zone: str, types: StructType
+    kind: int,
+    infos: Sequence[UDFInfo],
+    zone: str,
+    types: StructType,
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Iterable[Any]], Batches]:
     """The function of Spark's worker for users' functions of one kind."""
-    settings = RunnerConf({**SETTINGS, _TIME_ZONE: zone})
+    settings = RunnerConf({**SETTINGS, _TIME_ZONE: zone, **more})
     evaluation = EvalConf({"input_type": types.json()})
     function, *_ = read_udfs(  # type: ignore[no-untyped-call]
         CPickleSerializer(), list(infos), kind, settings, evaluation

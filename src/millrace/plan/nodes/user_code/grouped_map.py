@@ -14,15 +14,17 @@ import pyarrow as pa
 from millrace.plan.nodes.map_batches import FunctionNode
 from millrace.plan.nodes.node import Node, UnaryNode
 from millrace.plan.nodes.placement import Placement
+from millrace.plan.nodes.sort import SortKey
 from millrace.plan.nodes.user_code.user_function import Batches, FunctionCall, UserFunction
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsByKey(UnaryNode):
-    """Rows with equal keys together: in one task, and one behind another."""
+    """Rows with equal keys together: in one task, one behind another, and those by `then`."""
 
     child: Node
     keys: tuple[str, ...]
+    then: tuple[SortKey, ...] = ()
 
     @property
     def output_placement(self) -> Placement | None:
@@ -42,12 +44,13 @@ class RowsByKey(UnaryNode):
         return ({name: name for name in columns} if columns <= {*self.keys} else None,)
 
     def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The needed columns and the keys."""
-        return self, (needed | {*self.keys},)
+        """The needed columns, the keys and the order."""
+        return self, (needed | {*self.keys, *(key.column for key in self.then)},)
 
     def describe(self) -> str:
-        """The keys."""
-        return f"rows by {', '.join(self.keys)}" if self.keys else "all rows together"
+        """The keys, and the order behind them."""
+        by = f"rows by {', '.join(self.keys)}" if self.keys else "all rows together"
+        return f"{by}, then {', '.join(map(str, self.then))}" if self.then else by
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ from millrace.plan.nodes.map_batches import FunctionNode
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.placement import Placement, renamed
 from millrace.plan.nodes.project import Project, pass_columns
-from millrace.plan.nodes.user_code.user_function import Batches, FunctionCall
+from millrace.plan.nodes.user_code.user_function import Batches, FrameBounds, FunctionCall
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,11 +88,13 @@ class AddColumns:
     child: pa.Schema
     schema: pa.Schema
     time_zone: str
+    keys: tuple[str, ...] | None = None
+    over: FrameBounds | None = None
 
     def __call__(self, batches: Batches) -> Batches:
         """The batches with all results."""
         caller = self.calls[0].function.caller
-        call = caller(self.calls, self.child, self.time_zone)
+        call = caller(self.calls, self.child, self.time_zone, self.keys, self.over)
         waiting: deque[pa.RecordBatch] = deque()
 
         def read() -> Iterator[pa.RecordBatch]:

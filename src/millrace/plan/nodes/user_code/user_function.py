@@ -16,10 +16,39 @@ from millrace.identity.functions import function_identity
 from millrace.identity.unrecognisable import Unrecognisable
 
 Batches = Iterator[pa.RecordBatch]
-Shape = Literal["row", "batch", "stream", "group", "rows"]
+Shape = Literal["row", "batch", "stream", "group", "rows", "pairs"]
 """What it gets at a time: a row, a batch, all batches of a task, or columns of a group.
 
-A function over "rows" is no part of an expression: it makes rows of rows."""
+A function over "rows" or "pairs" of groups is no part of an expression: it makes rows of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """An input of a cogroup: the names of its columns, and their names in the common stream."""
+
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPairs:
+    """How rows of a cogroup's common stream are told apart: 0 in `side` is the left input."""
+
+    side: str
+    left: Side
+    right: Side
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the stream, without keys."""
+        return (self.side, *self.left.columns, *self.right.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBounds:
+    """The columns with the beginning and the end of each row's frame; none for whole partitions."""
+
+    columns: tuple[str, ...] = ()
 
 
 class TaskCaller(Protocol):
@@ -31,10 +60,12 @@ class TaskCaller(Protocol):
         schema: pa.Schema,
         zone: str,
         keys: Sequence[str] | None = None,
+        over: GroupPairs | FrameBounds | None = None,
     ) -> Callable[[Batches], Batches]:
         """What makes batches of results of batches with these columns.
 
-        With `keys`, rows come sorted by them, and each group is called by itself.
+        With `keys`, rows come sorted by them, and each group is called by itself. Over pairs of
+        groups they are sorted by their side after that, over frames by their place.
         """
 
 

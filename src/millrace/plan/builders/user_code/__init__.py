@@ -1,0 +1,1 @@
+"""Builds operators of users' functions: over batches, all rows of a task, groups and windows."""
