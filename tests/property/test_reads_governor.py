@@ -62,8 +62,8 @@ class Run:
                     each.last_key = max(each.last_key, each.due(place))
                     each.waiting.append((each.last_key, place))
                 each.read, each.has_more = end, end < len(each.clocks)
-                more = np.array([each.has_more])
-                self.governor.set_more(priority, np.array([each.tag]), more)
+                left = np.array([len(each.clocks) - end], np.float64)
+                self.governor.set_left(priority, np.array([each.tag]), left)
             self.add(priority, names)
 
     def add(self, priority: int, names: list[Name]) -> None:
@@ -108,11 +108,13 @@ class Run:
         return []
 
     def wanted(self, count: int, now: int) -> list[int]:
-        found: list[int] = self.governor.tags_to_read(count, now).tolist()
+        candidates = self.governor.candidates(count, now)
+        found: list[int] = [] if candidates is None else candidates.tags.tolist()
+        first = max((each.priority for each in self.sources if each.holds(now)), default=0)
         order = sorted(
             (-each.priority, each.last_key, place, each.tag)
             for place, each in enumerate(self.sources)
-            if each.holds(now)
+            if each.holds(now) and each.priority == first
         )
         assert found == [tag for *_, tag in order][:count]
         return found

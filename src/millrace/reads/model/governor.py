@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from millrace.reads.model.fetch_plan import Candidates, Floats
 from millrace.reads.model.numbering import UNKNOWN, Numbering
 from millrace.reads.model.tags import Clocks, Ints
 
@@ -44,8 +45,10 @@ class _Class:
     tags: Numbering = field(default_factory=Numbering)
     last_key: Clocks = field(default_factory=lambda: np.empty(0, np.uint64))
     """The key of the last row that arrived, by tag."""
-    has_more: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
-    """Whether more can be read of a tag at once."""
+    left: Floats = field(default_factory=lambda: np.empty(0, np.float64))
+    """How many rows can be read of a tag at once, as far as is known."""
+    rows_per_key: Floats = field(default_factory=lambda: np.empty(0, np.float64))
+    """How dense the last rows of a tag were."""
     is_delayed: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
     """Whether rows of a tag wait for the time."""
     parts: list[_Part] = field(default_factory=list)
@@ -57,7 +60,8 @@ class _Class:
         if more > 0:
             more += len(self.last_key) // 2  # Room to grow, so that this is rare.
             self.last_key = np.concatenate([self.last_key, np.zeros(more, np.uint64)])
-            self.has_more = np.concatenate([self.has_more, np.zeros(more, np.bool_)])
+            self.left = np.concatenate([self.left, np.zeros(more)])
+            self.rows_per_key = np.concatenate([self.rows_per_key, np.ones(more)])
             self.is_delayed = np.concatenate([self.is_delayed, np.zeros(more, np.bool_)])
         return numbers
 
@@ -70,7 +74,20 @@ class _Class:
     def holding(self, now: int) -> Ints:
         """The tags that have more to read and could bring a row that goes now, by number."""
         waits = self.is_delayed & (self.last_key > np.uint64(now))
-        return np.flatnonzero(self.has_more & ~waits)
+        return np.flatnonzero((self.left > 0) & ~waits)
+
+    def arrived(self, numbers: Ints, keys: Clocks) -> None:
+        """Rows of tags arrived, those of one together: note their last keys and how dense they are.
+        """
+        is_last = np.ones(len(numbers), np.bool_)
+        is_last[:-1] = numbers[1:] != numbers[:-1]
+        last = np.flatnonzero(is_last)
+        first = np.append(0, last[:-1] + 1)
+        tags = numbers[last]
+        before = np.maximum(self.last_key[tags], keys[first])
+        passed = np.maximum((keys[last] - before).astype(np.float64), 1.0)
+        self.rows_per_key[tags] = (last - first + 1) / passed
+        self.last_key[tags] = keys[last]
 
 
 class _Part:
@@ -101,13 +118,13 @@ class Governor:
         """Expect rows of a tag, or of many: until it has been read once, it may bring anything."""
         of = self._classes.setdefault(priority, _Class())
         numbers = of.number(np.atleast_1d(np.asarray(tags, np.int64)))
-        of.last_key[numbers], of.has_more[numbers], of.is_delayed[numbers] = 0, True, is_delayed
+        of.last_key[numbers], of.left[numbers], of.is_delayed[numbers] = 0, np.inf, is_delayed
 
     def stop(self, tag: int, priority: int) -> None:
         """Forget a tag and its buffered rows."""
         of = self._classes[priority]
         number = int(of.find(np.array([tag], np.int64))[0])
-        of.has_more[number] = False
+        of.left[number] = 0
         kept = []
         for part in of.parts:
             mask = part.tags != number
@@ -127,13 +144,13 @@ class Governor:
         of = self._classes[priority]
         numbers = of.find(tags)
         keys = _running_max(numbers, np.maximum(due, of.last_key[numbers]))
-        of.last_key[numbers] = keys  # The last row of a tag is written last.
+        of.arrived(numbers, keys)
         of.parts.append(_Part(chunk, numbers, keys, np.arange(len(tags))))
 
-    def set_more(self, priority: int, tags: Ints, more: Mask) -> None:
-        """Set for each tag whether more can be read of it at once."""
+    def set_left(self, priority: int, tags: Ints, left: Floats) -> None:
+        """Set for each tag how many rows can be read of it at once, as far as is known."""
         of = self._classes[priority]
-        of.has_more[of.find(tags)] = more
+        of.left[of.find(tags)] = left
 
     def next_rows(self, now: int) -> RowOrder:
         """The rows that can go at this clock, in order; those of one priority at most."""
@@ -148,21 +165,25 @@ class Governor:
                 break
         return RowOrder(chunk=np.empty(0, np.int64), row=np.empty(0, np.int64))
 
-    def tags_to_read(self, count: int, now: int) -> Ints:
-        """Tags that should be read next: tags that hold back other tags come first.
+    def candidates(self, count: int, now: int) -> Candidates | None:
+        """Tags of the highest priority that should be read next: those that hold back others first.
 
-        A tag that already has rows under their delay is not read on.
+        A tag that already has rows under their delay is not read on. Lower priorities wait: none of
+        their rows could go.
         """
-        chosen: list[Ints] = []
         for priority in sorted(self._classes, reverse=True):
             of = self._classes[priority]
             numbers = of.holding(now)
-            order = np.argsort(of.last_key[numbers], kind="stable")
-            chosen.append(of.tags.values[numbers[order[:count]]])
-            count -= len(chosen[-1])
-            if count <= 0:
-                break
-        return np.concatenate(chosen) if chosen else np.empty(0, np.int64)
+            if len(numbers):
+                order = np.argsort(of.last_key[numbers], kind="stable")
+                numbers = numbers[order[:count]]
+                return Candidates(
+                    tags=of.tags.values[numbers],
+                    keys=of.last_key[numbers],
+                    rows_per_key=of.rows_per_key[numbers],
+                    rows_left=of.left[numbers],
+                )
+        return None
 
     def next_due(self) -> int | None:
         """The lowest key that waits for the time: when nothing else happens, wait until then."""

@@ -52,6 +52,12 @@ class Chunks:
         self._chunks: dict[int, Chunk] = {}
         self._next = 0
         self._bytes = 0
+        self._all_bytes = self._all_rows = 0
+
+    @property
+    def row_bytes(self) -> int:
+        """What a row takes, on average of all that came; 1 before the first."""
+        return max(1, self._all_bytes // max(1, self._all_rows))
 
     @property
     def nbytes(self) -> int:
@@ -63,6 +69,8 @@ class Chunks:
         self._next += 1
         self._chunks[self._next] = chunk
         self._bytes += chunk.rows.nbytes
+        self._all_bytes += chunk.rows.nbytes
+        self._all_rows += chunk.rows.num_rows
         return self._next
 
     def keep(self, numbers: set[int]) -> None:

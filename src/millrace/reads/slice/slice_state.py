@@ -23,6 +23,7 @@ from millrace.journal.core.row_format import Flag
 from millrace.journal.core.values import Fetched
 from millrace.reads.model.checkpoint import RolledBack
 from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.model.fetch_plan import fetch_size
 from millrace.reads.model.flush import FlushCycle
 from millrace.reads.model.governor import Governor, RowOrder
 from millrace.reads.model.journal_catalog import JournalCatalog
@@ -41,7 +42,7 @@ from millrace.reads.model.session_messages import (
     ToSlice,
 )
 from millrace.reads.model.slice_progress import Hints, SliceProgress
-from millrace.reads.model.tags import Tag, binding_of, bindings_of, journal_of, journals_of
+from millrace.reads.model.tags import Ints, Tag, binding_of, bindings_of, journal_of, journals_of
 from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsAccepted
 from millrace.reads.slice.chunks import Chunks, chunk_of
 from millrace.reads.slice.flush_report import Gathering
@@ -50,6 +51,9 @@ from millrace.reads.slice.shared_fetches import JournalRead, shared_fetches
 
 READS_FETCH_JOURNALS_MAX: Final = 4_096
 """Most journals that are read in one call."""
+_FULL_SHARE: Final = 16
+"""With a full buffer a call reads this part of what it reads otherwise."""
+_MANY: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,7 @@ class SliceState:
         self._catalog: JournalCatalog | None = None
         self._reads: dict[Tag, JournalRead] = {}
         self._by_journal: dict[int, list[Tag]] = {}
+        self._is_shared = len(read.bindings) > 1
         self._sharing: dict[Tag, tuple[Tag, ...]] = {}
         """All tags that the rows of a tag's fetch are for, itself too, if there are several."""
         self._governor = Governor()
@@ -151,7 +156,7 @@ class SliceState:
             tags = starts.tag[bindings == number]
             self._governor.start(tags, bound.priority, is_delayed=bound.delay > 0)
         done = starts.tag[(starts.until != NONE) & (starts.offset >= starts.until)]
-        self._has_more({Tag(tag): False for tag in done.tolist()})
+        self._set_left({Tag(tag): 0 for tag in done.tolist()})
         self._sequences.start(shown.tag, shown.producer, shown.clock)
 
     def _stop(self, tag: Tag) -> None:
@@ -165,7 +170,7 @@ class SliceState:
         bounded = [tag for tag, read in self._reads.items() if read.until != NONE]
         for tag in bounded:
             self._reads[tag].until = NONE
-        self._has_more(dict.fromkeys(bounded, True))
+        self._set_left(dict.fromkeys(bounded, _MANY))
 
     def _abandon(self, producer: int) -> None:
         pairs, begins, highest = self._sequences.abandon(producer)
@@ -181,32 +186,42 @@ class SliceState:
     def next_fetch(self, now: int) -> Fetch | None:
         """What to read next, after a `step`; None if there is nothing to read, or no room for it.
 
-        With a full buffer, the journal that holds the rows back is read all the same, a little at a
-        time: no row could leave the buffer otherwise.
+        With a full buffer, the journals that hold the rows back are read all the same, a little at
+        a time: no row could leave the buffer otherwise.
         """
         if self._is_blocked():
             return None
         limits = self._limits
-        is_full = self._chunks.nbytes >= limits.buffer_bytes_max
-        to_read = self._governor.tags_to_read(limits.fetch_journals_max, now)
-        if not len(to_read):
+        room = limits.buffer_bytes_max - self._chunks.nbytes
+        found = self._governor.candidates(limits.fetch_journals_max, now)
+        if found is None:
             return None
-        tags = self._shared([Tag(tag) for tag in to_read.tolist()], is_full=is_full)
+        row_bytes = self._chunks.row_bytes
+        size = fetch_size(
+            found,
+            rows=min(limits.fetch_bytes_max, max(room, limits.fetch_bytes_max // _FULL_SHARE))
+            // row_bytes,
+            rows_least=max(1, limits.fetch_bytes_min // row_bytes),
+            is_full=room <= 0,
+        )
+        tags = self._shared(found.tags, size.tags, is_full=room <= 0)
         offsets = {tag: (self._reads[tag].name, self._reads[tag].next) for tag in tags}
-        size = max(limits.fetch_bytes_min, limits.fetch_bytes_max // len(tags))
-        return Fetch(offsets=offsets, bytes_each=limits.fetch_bytes_min if is_full else size)
+        return Fetch(offsets=offsets, bytes_each=size.rows_each * row_bytes)
 
     def on_moved(self, journals: Iterable[int] | None) -> None:
         """These journals may have more to read; None: any of them."""
         reads = {tag: self._reads[tag] for tag in self._tags_of(journals)}
-        self._has_more(
-            {tag: read.until == NONE or read.next < read.until for tag, read in reads.items()}
+        self._set_left(
+            {
+                tag: _MANY if read.until == NONE or read.next < read.until else 0
+                for tag, read in reads.items()
+            }
         )
 
     def on_fetched(self, fetched_by_tag: Mapping[Tag, Fetched]) -> None:
         """Take rows that were read, and the end of each journal."""
         by_binding: dict[int, list[tuple[Tag, pa.RecordBatch]]] = {}
-        more: dict[Tag, bool] = {}
+        left: dict[Tag, float] = {}
         parts = [
             (tag, fetched)
             for lead, fetched in fetched_by_tag.items()
@@ -222,9 +237,9 @@ class SliceState:
                 read.next = Offset(min(read.next, read.until))
             tagged_batches = by_binding.setdefault(binding_of(tag), [])
             tagged_batches += [(tag, batch) for batch in batches if batch.num_rows]
-            at_end = read.next >= fetched.end_offset or read.next == read.until
-            more[tag] = not at_end
-        self._has_more(more)
+            end = fetched.end_offset
+            left[tag] = max(0, (end if read.until == NONE else min(end, read.until)) - read.next)
+        self._set_left(left)
         for binding, tagged_batches in by_binding.items():
             if tagged_batches:
                 self._buffer(binding, tagged_batches)
@@ -343,26 +358,43 @@ class SliceState:
     def _is_blocked(self) -> bool:
         return any(outbox.is_blocked for outbox in self._outboxes)
 
-    def _has_more(self, more: Mapping[Tag, bool]) -> None:
-        """Whether more can be read of tags at once."""
+    def _set_left(self, left: Mapping[Tag, float]) -> None:
+        """How many rows can be read of tags at once, as far as is known."""
         by_priority: dict[int, list[Tag]] = {}
-        for tag in more:
+        for tag in left:
             by_priority.setdefault(self._reads[tag].priority, []).append(tag)
         for priority, tags in by_priority.items():
-            mask = np.array([more[tag] for tag in tags], np.bool_)
-            self._governor.set_more(priority, np.array(tags, np.int64), mask)
+            rows = np.array([left[tag] for tag in tags], np.float64)
+            self._governor.set_left(priority, np.array(tags, np.int64), rows)
 
-    def _shared(self, tags: list[Tag], *, is_full: bool) -> list[Tag]:
-        """The tags to fetch for these: one, where a journal is read for several bindings."""
-        if is_full:
-            first = journal_of(tags[0]), self._reads[tags[0]].priority
-            tags = [tag for tag in tags if (journal_of(tag), self._reads[tag].priority) == first]
-        if len({journal_of(tag) for tag in tags}) == len(tags):
-            self._sharing = {}
+    def _shared(self, candidates: Ints, count: int, *, is_full: bool) -> list[Tag]:
+        """The tags to fetch for the first candidates: one, where a journal has several bindings."""
+        tags = [Tag(tag) for tag in candidates[:count].tolist()]
+        self._sharing = {}
+        if not self._is_shared:
             return tags
-        leads = shared_fetches(tags, self._reads)
+        chosen = dict.fromkeys(tags)
+        journals = {journal_of(tag) for tag in tags}
+        others = candidates[count:].tolist()
+        chosen |= dict.fromkeys(Tag(tag) for tag in others if journal_of(tag) in journals)
+        if not is_full:
+            # Of lower priorities as well, where they stand at the same row.
+            for tag in tags:
+                chosen |= dict.fromkeys(self._beside(tag))
+        leads = shared_fetches(list(chosen), self._reads)
         self._sharing = {tag: together for tag, together in leads.items() if len(together) > 1}
         return list(leads)
+
+    def _beside(self, tag: Tag) -> list[Tag]:
+        """Tags of other priorities that read the same journal from the same row on."""
+        read = self._reads[tag]
+        return [
+            other
+            for other in self._by_journal[journal_of(tag)]
+            if self._reads[other].priority != read.priority
+            and self._reads[other].next == read.next
+            and read.next not in (self._reads[other].until, read.until)
+        ]
 
     def _tags_of(self, journals: Iterable[int] | None) -> Iterable[Tag]:
         if journals is None:

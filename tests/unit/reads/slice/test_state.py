@@ -392,7 +392,7 @@ def test_a_full_buffer_reads_only_what_holds_it_back_and_little_of_it() -> None:
     some.start(A, B, 3)
     wanted = some.state.next_fetch(FAR)
     assert wanted is not None
-    assert (len(wanted.offsets), wanted.bytes_each) == (3, 333)
+    assert (len(wanted.offsets), wanted.bytes_each) == (3, 100)
     some.fetched(A, alone(P, 10, "x"))
     some.fetched(B, alone(P, 5, "y"), end=9)
 
