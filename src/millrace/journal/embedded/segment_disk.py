@@ -102,6 +102,86 @@ class LocalDisk:
 
     def read(self, path: str, position: int, length: int) -> bytes:
         """See `SegmentDisk.read`."""
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.pread(handle, length, position)
+            while 0 < len(data) < length:
+                more = os.pread(handle, length - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        finally:
+            os.close(handle)
+        return data
+
+    def remove(self, path: str) -> None:
+        """Remove a file, which may be gone already."""
+
+
+class LocalDisk:
+    """The real disk.
+
+    A written file stays open until it is synced: a failure to write back is reported to
+    handles that were open when it happened.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[str, int] = {}
+
+    def write(self, path: str, position: int, parts: Iterable[bytes | memoryview]) -> None:
+        """See `SegmentDisk.write`."""
+        handle = self._written.pop(path, None)
+        if handle is None:
+            handle = modes.opener(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            for part in parts:
+                view = memoryview(part)
+                while view:
+                    done = os.pwrite(handle, view, position)
+                    position += done
+                    view = view[done:]
+        except BaseException:
+            os.close(handle)
+            raise
+        self._written[path] = handle
+
+    def sync(self, path: str) -> None:
+        """See `SegmentDisk.sync`."""
+        handle = self._written.pop(path, None)
+        if handle is None:
+            sync_file(path)
+            return
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def make_folder(self, path: str) -> bool:
+        """See `SegmentDisk.make_folder`."""
+        try:
+            modes.make_folder(path)
+        except FileExistsError:
+            return False
+        return True
+
+    def sync_folder(self, path: str) -> None:
+        """See `SegmentDisk.sync_folder`."""
+        sync_folder(path)
+
+    def size(self, path: str) -> int | None:
+        """See `SegmentDisk.size`."""
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            return None
+
+    def cut(self, path: str, length: int) -> None:
+        """See `SegmentDisk.cut`."""
+        os.truncate(path, length)
+        sync_file(path)
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        """See `SegmentDisk.read`."""
         with open(path, "rb", buffering=0) as file:
             file.seek(position)
             data = file.read(length)

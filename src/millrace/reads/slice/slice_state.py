@@ -49,7 +49,7 @@ from millrace.reads.slice.flush_report import Gathering
 from millrace.reads.slice.outbox import Outbox
 from millrace.reads.slice.shared_fetches import JournalRead, shared_fetches
 
-READS_FETCH_JOURNALS_MAX: Final = 4_096
+READS_FETCH_JOURNALS_MAX: Final = 2_048
 """Most journals that are read in one call."""
 _FULL_SHARE: Final = 16
 """With a full buffer a call reads this part of what it reads otherwise."""
@@ -206,7 +206,8 @@ class SliceState:
         )
         tags = self._shared(found.tags, size.tags, is_full=room <= 0)
         offsets = {tag: (self._reads[tag].name, self._reads[tag].next) for tag in tags}
-        return Fetch(offsets=offsets, bytes_each=size.rows_each * row_bytes)
+        bytes_each = max(limits.fetch_bytes_min, size.rows_each * row_bytes)
+        return Fetch(offsets=offsets, bytes_each=bytes_each)
 
     def on_moved(self, journals: Iterable[int] | None) -> None:
         """These journals may have more to read; None: any of them."""
