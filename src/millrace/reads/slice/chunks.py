@@ -25,7 +25,6 @@ from millrace.reads.model.governor import RowOrder
 from millrace.reads.model.sequence import Stamped
 from millrace.reads.model.tags import TAG, Ints
 
-
 _RUN_ROWS_MIN: Final = 64
 """Runs of at least so many rows are copied as slices."""
 

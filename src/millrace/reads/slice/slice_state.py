@@ -213,10 +213,7 @@ class SliceState:
         """These journals may have more to read; None: any of them."""
         reads = {tag: self._reads[tag] for tag in self._tags_of(journals)}
         self._set_left(
-            {
-                tag: _MANY if read.until == NONE or read.next < read.until else 0
-                for tag, read in reads.items()
-            }
+            {tag: 0 if read.next == read.until else _MANY for tag, read in reads.items()}
         )
 
     def on_fetched(self, fetched_by_tag: Mapping[Tag, Fetched]) -> None:
