@@ -77,7 +77,7 @@ class _Class:
         return np.flatnonzero((self.left > 0) & ~waits)
 
     def arrived(self, numbers: Ints, keys: Clocks) -> None:
-        """Rows of tags arrived, those of one together: note their last keys and how dense they are."""
+        """Note the last keys of tags whose rows arrived, and how dense the rows are."""
         is_last = np.ones(len(numbers), np.bool_)
         is_last[:-1] = numbers[1:] != numbers[:-1]
         last = np.flatnonzero(is_last)
