@@ -115,7 +115,7 @@ def governor_case(case: str, tags: int, falling: float = 0) -> None:
         back = rng.random(len(due)) < falling
         due[back] -= np.minimum(due[back], np.uint64(200_000))
         chunks.append(due)
-    every = np.ones(tags, np.bool_)
+    every = np.full(tags, np.inf)
 
     def start() -> Governor:
         governor = Governor()
@@ -127,11 +127,11 @@ def governor_case(case: str, tags: int, falling: float = 0) -> None:
         gone = 0
         for turn, due in enumerate(chunks):
             governor.add(0, turn, number, due)
-            more = every if turn + 1 < turns else ~every
-            governor.set_more(0, np.arange(tags), more)
+            left = every if turn + 1 < turns else np.zeros(tags)
+            governor.set_left(0, np.arange(tags), left)
             while found := len(governor.next_rows(FAR)):
                 gone += found
-            governor.tags_to_read(1_000, FAR)
+            governor.candidates(1_000, FAR)
         assert gone == len(number) * turns, gone
 
     keys = [
