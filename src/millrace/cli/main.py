@@ -16,7 +16,7 @@ from millrace.cli.journal_commands import journal
 from millrace.cli.reads_commands import reads
 from millrace.cli.serve_command import serve
 from millrace.cli.shuffle_commands import shuffle
-from millrace.cli.upkeep_commands import verify
+from millrace.cli.upkeep_commands import backup, restore, verify
 from millrace.errors import MillraceError
 from millrace.version import __version__
 
@@ -39,7 +39,8 @@ def cli(verbose: int) -> None:
         log_to_stderr(logging.INFO if verbose == 1 else logging.DEBUG)
 
 
-for command in (agent, broker, completion, demo, job, journal, reads, serve, shuffle, verify):
+COMMANDS = (agent, backup, broker, completion, demo, job, journal, reads, restore, serve, shuffle)
+for command in (*COMMANDS, verify):
     cli.add_command(command)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 
 import click
 from rich.console import Console
@@ -17,11 +20,21 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from millrace.cli.common import example, json_option
+from millrace.cli.common import example, json_option, shown_time
 from millrace.cli.workspace_argument import opened, workspace_argument
+from millrace.errors import UserError
+from millrace.storage.local import LocalStore
+from millrace.storage.object_address import is_url
+from millrace.storage.store import Store
 from millrace.text import counted, human_bytes
+from millrace.upkeep.backup import make_backup
+from millrace.upkeep.backup_objects import FILES
 from millrace.upkeep.findings import WorkspaceCheck, bytes_below
+from millrace.upkeep.restore import restore as restore_backup
+from millrace.upkeep.snapshots import is_backup
 from millrace.upkeep.verify import as_json as report_json
+from millrace.upkeep.verify_backup import verify_backup
+from millrace.workspace import runtime_of
 
 
 @example("millrace verify ./mill")
@@ -34,13 +47,98 @@ def verify(workspace: str, *, as_json: bool) -> None:
     Names what is missing or damaged, and exits with 1 if there is any. Changes nothing, takes no
     lock, and works beside running jobs.
     """
-    with opened(workspace) as ws, byte_progress("checking", bytes_below(ws.path)) as advance:
-        check = ws.verify(advance)
+    if not is_url(workspace) and is_backup(workspace):
+        with byte_progress("checking", bytes_below(workspace)) as advance:
+            check = verify_backup(LocalStore(workspace), advance)
+    else:
+        with opened(workspace) as ws, byte_progress("checking", bytes_below(ws.path)) as advance:
+            check = ws.verify(advance)
     if as_json:
         click.echo(report_json(check))
     else:
         _print(check)
     sys.exit(0 if check.ok else 1)
+
+
+@example("millrace backup ./mill /backups/mill")
+@click.command()
+@workspace_argument
+@click.argument("target", type=click.Path(file_okay=False))
+@click.option(
+    "--keep", type=click.IntRange(min=1), help="Remove all but this many backups. Default: none."
+)
+@json_option
+def backup(workspace: str, target: str, keep: int | None, *, as_json: bool) -> None:
+    """Copy WORKSPACE to the folder TARGET while it is being written.
+
+    The copy is consistent. Only files that no earlier backup in TARGET has are copied. A backup
+    that was interrupted goes on where it stopped. Exits with 1 if files were missing.
+    """
+    with opened(workspace) as ws, byte_progress("copying", bytes_below(ws.path)) as advance:
+        source = on_disk(runtime_of(ws).store, "a backup")
+        done = make_backup(source, LocalStore(target), keep=keep, on_bytes=advance)
+    if as_json:
+        click.echo(json.dumps(asdict(done)))
+    else:
+        for path in done.missing:
+            click.echo(f"missing: {path}", err=True)
+        for text in done.left_out:
+            click.echo(f"not copied: {text}")
+        click.echo(
+            f"snapshot {done.snapshot}: {counted(done.files, 'file')}, {human_bytes(done.bytes)}; "
+            f"copied {counted(done.copied_files, 'file')}, {human_bytes(done.copied_bytes)}"
+        )
+    sys.exit(1 if done.missing else 0)
+
+
+@example("millrace restore /backups/mill ./mill")
+@click.command()
+@click.argument("source", type=click.Path(file_okay=False))
+@click.argument("workspace", type=click.Path(file_okay=False))
+@click.option("--snapshot", type=int, help="Number of the backup. Default: the newest.")
+@click.option(
+    "--same-id",
+    is_flag=True,
+    help="The original is gone for good: keep its id, and the keys of paid calls.",
+)
+@json_option
+def restore(
+    source: str, workspace: str, snapshot: int | None, *, same_id: bool, as_json: bool
+) -> None:
+    """Make WORKSPACE, a new folder, of a backup in SOURCE. Overwrites nothing.
+
+    By default the result is a new workspace with its own id, and its jobs give paid calls other
+    keys than the original's: the original may still be running. Use --same-id only if it never runs
+    again. A restore that was interrupted is run again with the same arguments.
+    """
+    size = bytes_below(os.path.join(source, FILES))
+    with byte_progress("restoring", size) as advance:
+        done = restore_backup(
+            LocalStore(source),
+            LocalStore(workspace),
+            number=snapshot,
+            same_id=same_id,
+            on_bytes=advance,
+        )
+    if as_json:
+        click.echo(json.dumps(asdict(done)))
+        return
+    for text in done.left_out:
+        click.echo(f"not in the backup: {text}")
+    click.echo(
+        f"restored {counted(done.files, 'file')}, {human_bytes(done.bytes)}, as of "
+        f"{shown_time(done.created_at_ms)} to {workspace}: workspace {done.workspace}"
+    )
+
+
+def on_disk(store: Store, what: str) -> LocalStore:
+    """A workspace's folder; a bucket is refused."""
+    if isinstance(store, LocalStore):
+        return store
+    raise UserError(
+        f"{what} needs a workspace in a folder\n  found: {store.root}\n"
+        "  to fix: use the bucket's own means, such as versions and replication"
+    )
 
 
 def _print(check: WorkspaceCheck) -> None:

@@ -22,6 +22,8 @@ from millrace.storage.workspace_token import check_mode, make
 _SHOWN_MAX: Final = 5
 _NOBODYS: Final = frozenset({"lost+found"})
 """Names that an otherwise empty folder may have: the root of a disk has this one."""
+RESTORING_FILE: Final = "restoring.json"
+"""In a folder that is to become a workspace again, until it is one."""
 _PARTS: Final = frozenset({layout.SHUFFLE, layout.FINGERPRINTS, "journals", "token"})
 
 Mark = tuple[int, int, int]
@@ -67,6 +69,7 @@ class WorkspaceHome:
         if create:
             store.probe()
             if self._find() is None:
+                _refuse_restoring(store)
                 make(store, mode)
             self.look()
         elif create is False or store.exists(layout.WORKSPACE_FILE):
@@ -94,6 +97,7 @@ class WorkspaceHome:
         if self._id is None and self._find() is None:
             if self._create is False:
                 raise missing(self._store)
+            _refuse_restoring(self._store)
             # What another process made meanwhile is a workspace by now.
             if (others := _others(self._store)) and self._find() is None:
                 raise _not_empty(self._store, others)
@@ -155,6 +159,14 @@ def _refuse_file(root: str) -> None:
         raise UserError(
             f"{root} cannot be a workspace: a workspace is a folder\n  found: {at} is a file\n"
             "  to fix: give the path of a folder"
+        )
+
+
+def _refuse_restoring(store: Store) -> None:
+    if not store.remote and store.exists(RESTORING_FILE):
+        raise UserError(
+            f"{store.root} is being restored from a backup\n  found: {RESTORING_FILE}\n"
+            "  to fix: wait for `millrace restore`, or run it again; or remove the folder"
         )
 
 

@@ -20,9 +20,10 @@ from millrace.journal.core.book import Book, Journal
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.values import SegmentFile
 from millrace.journal.embedded.disk_reserve import Reserve
-from millrace.journal.embedded.ledger import ledger_check, ledger_tables
+from millrace.journal.embedded.ledger import ledger_check, ledger_tables, mark_files
 from millrace.journal.embedded.ledger.ledger_errors import not_a_ledger, reported
 from millrace.journal.embedded.ledger.ledger_port import AppendRange, InSegment, Ledger
+from millrace.journal.embedded.ledger.mark_files import CommitMark
 from millrace.journal.embedded.ledger.sqlite_ledger import LedgerStart, SqliteLedger
 from millrace.journal.embedded.row_storage import SEGMENTS
 from millrace.journal.embedded.segment_disk import LocalDisk
@@ -172,3 +173,50 @@ def check_version(path: str) -> None:
 def _header(db: sqlite3.Connection) -> tuple[int, int]:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     return int(version), int(db.execute("PRAGMA application_id").fetchone()[0])
+
+
+def copy_ledger(root: str, to: str) -> None:
+    """Copy the ledger as of one moment, into a file of its own without a log."""
+    path = os.path.join(root, LEDGER)
+    check_version(path)
+    with reported(path, "copying"), ledger_check.reading(path) as db:
+        copy = sqlite3.connect(to, isolation_level=None)
+        try:
+            db.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE").fetchall()
+        finally:
+            copy.close()
+
+
+def files_named(ledger: str) -> dict[str, int]:
+    """The files that a copy of a ledger names, relative to the journals' folder, with lengths."""
+    with reported(ledger, "reading"), ledger_check.reading(ledger) as db:
+        rows = db.execute("SELECT file, bytes FROM segments WHERE bytes > 0").fetchall()
+        return {ledger_tables.file_of(file): int(size) for file, size in rows}
+
+
+def is_named(root: str, file: str) -> bool:
+    """Whether the ledger of a folder names a file now."""
+    path = os.path.join(root, LEDGER)
+    with reported(path, "reading"), ledger_check.reading(path) as db:
+        return db.execute("SELECT 1 FROM segments WHERE file = ?", (file,)).fetchone() is not None
+
+
+def mark_copy(ledger: str) -> None:
+    """Give a copied ledger the marks that say that it is whole."""
+    with reported(ledger, "reading"), ledger_check.reading(ledger) as db:
+        version, _ = _header(db)
+        if version == 1:
+            return  # It knows no marks yet.
+        commit, at_ms = db.execute("SELECT number, at_ms FROM last_commit").fetchone()
+        opening = db.execute("SELECT epoch, id FROM openings ORDER BY epoch DESC").fetchone()
+    epoch, opening_id = opening or (0, 0)
+    mark = CommitMark(
+        commit=commit,
+        committed_at_ms=at_ms,
+        epoch=epoch,
+        opening_id=opening_id,
+        file_commit=commit,
+        file_checksum=ledger_check.checksum_of_file(ledger),
+    )
+    mark_files.create(os.path.dirname(ledger), mark)

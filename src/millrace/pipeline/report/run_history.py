@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from millrace.errors import JournalUnknown, UserError
 from millrace.journal.broker import Broker
@@ -19,6 +20,8 @@ _ENDINGS: dict[JobEventKind, State] = {
     JobEventKind.SPENT: "spent",
 }
 STOPPING = frozenset(_ENDINGS)
+JOB_WORKSPACE: Final = "workspace"
+"""What the start of a run calls the workspace that it ran in."""
 
 
 @dataclass(slots=True)
@@ -71,10 +74,17 @@ class RunHistory:
         """The start event of the last run."""
         return self._last(JobEventKind.STARTED)
 
-    def job_id(self) -> str | None:
-        """The id of the job, unique over all workspaces: made once, with its record."""
-        started = (e for e in self.events if e.happened is JobEventKind.STARTED)
-        return next((e.detail["job_id"] for e in started if "job_id" in e.detail), None)
+    def job_id(self, workspace: str | None) -> str | None:
+        """The id of the job, unique over all workspaces: made by its first run in this one.
+
+        A restored copy of a workspace has other ids than its original, which may still live.
+        """
+        for event in reversed(self.events):
+            if event.happened is JobEventKind.STARTED and "job_id" in event.detail:
+                ran_in = event.detail.get(JOB_WORKSPACE)
+                is_copied = None not in (ran_in, workspace) and ran_in != workspace
+                return None if is_copied else str(event.detail["job_id"])
+        return None
 
     def record(self) -> JobRecord | None:
         """The job as its last run recorded it."""

@@ -23,7 +23,7 @@ from millrace.pipeline.define import job_changes
 from millrace.pipeline.define.job import Job, graph_of
 from millrace.pipeline.define.job_recording import records_of, set_back
 from millrace.pipeline.report.job_counts import Counted, Counting, journals_of
-from millrace.pipeline.report.run_history import RunHistory
+from millrace.pipeline.report.run_history import JOB_WORKSPACE, RunHistory
 from millrace.pipeline.run.job_journals import begin_again, check_whole, ensure_journals
 from millrace.pipeline.run.job_runtime import RunContext, SavedSourceReader, SourceIntake
 from millrace.pipeline.run.job_status import baseline
@@ -72,9 +72,10 @@ def begin(
             check_sink(hop, broker)  # What it needs went with what was set back.
     check_whole(broker, hops)
     before = _count(history, record)
-    job_id = history.job_id() or secrets.token_hex(_JOB_ID_BYTES)
+    workspace = context.where.workspace_id
+    job_id = history.job_id(workspace) or secrets.token_hex(_JOB_ID_BYTES)
     started = _started(history, record, before, lease)
-    started.detail["job_id"] = job_id
+    started.detail.update({"job_id": job_id, JOB_WORKSPACE: workspace})
     history.add(started, lease=lease)
     history.look()
     events_from = history.offset

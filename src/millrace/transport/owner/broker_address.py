@@ -100,6 +100,12 @@ def recorded(store: LocalStore) -> str | None:
     )
 
 
+def record_home(store: LocalStore, workspace_id: str | None, kind: str) -> None:
+    """Record where the journals of a workspace are."""
+    fields = {documents.WORKSPACE: workspace_id, "broker": kind}
+    store.create(HOME_FILE, documents.seal({"version": _VERSION, **fields}))
+
+
 def _known_kind(document: Document) -> str:
     broker = document.text("broker")
     try:
@@ -131,8 +137,7 @@ def _open_embedded(
         if kind != EMBEDDED:
             _note_workspace(store, folder)
         if home is None:
-            fields = {documents.WORKSPACE: store.workspace_id(), "broker": kind}
-            store.create(HOME_FILE, documents.seal({"version": _VERSION, **fields}))
+            record_home(store, store.workspace_id(), kind)
     except BaseException:
         broker.close()
         raise
