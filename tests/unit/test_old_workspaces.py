@@ -17,7 +17,7 @@ import millrace as mr
 from millrace.journal.api import broker_of
 from millrace.pipeline.run.job_status import job_status
 
-ARCHIVE = Path(__file__).parent / "old_workspaces" / "before-0.1.tar.xz"
+ARCHIVE = Path(__file__).parents[1] / "formats" / "before-0.1.tar.xz"
 READ = mr.CoordinatedRead(
     "l", [mr.Binding(name="all", prefix="shop", key="cust_id", read_delay="10ms")]
 )
