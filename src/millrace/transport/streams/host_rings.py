@@ -14,6 +14,7 @@ import stat
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Generator
 from contextlib import ExitStack
 from typing import Final
@@ -143,6 +144,7 @@ class RingHost:
                 return None
             made = cls(folder, broker, where, config)
             made._held = held.pop_all()
+            _hosts.add(made)
             return made
 
     def follow(self, request: FollowRequest) -> Generator[Message]:
@@ -157,13 +159,29 @@ class RingHost:
         self.live.close()
         self._ticking.stop()
         self._folder.remove_file(_ADDRESS_FILE)
-        self._held.close()
+        self.let_go()
         within(self._server.shutdown, self._config.owner_stop_ms_max, "live-rings-end")
         still_running([self._ticker], self._config.owner_stop_ms_max)
+
+    def let_go(self) -> None:
+        """Close the lock's file in this process; a fork's copy of it would keep the lock."""
+        self._held.close()
 
     def _tick(self) -> None:
         while self._ticking.sleep(_TICK_S):
             self.live.tick()
+
+
+_hosts: Final[weakref.WeakSet[RingHost]] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for host in list(_hosts):
+        host.let_go()
+    _hosts.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class _RingServer(GuardedServer):

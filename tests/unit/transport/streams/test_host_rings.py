@@ -136,6 +136,36 @@ def test_a_host_whose_ring_process_is_killed_goes_on_without_a_gap_or_a_double(
     assert found[alive[0]] == list(range(COUNT))
 
 
+FORK = """
+import os, sys, time
+from tests.unit.transport.streams.test_host_rings import client_at
+broker = client_at(sys.argv[1])
+next(broker.follow("a"))
+child = os.fork()
+if not child:
+    time.sleep(600)
+print(child, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_fork_of_the_ring_process_does_not_keep_its_lock(owner: Owner, folder: Path) -> None:
+    owner.broker.append("a", column(1))
+    environment = {**os.environ, "MILLRACE_FOLDER": str(folder)}
+    command = [sys.executable, "-c", FORK, owner.endpoint.address]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.kill()
+        try:
+            client = client_of(owner, HOST)
+            assert next(client.follow("a")).rows()["x"].to_pylist() == [1]
+            assert client._rings._hosting is not None
+            client.close()
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
 def _lock_holder(folder: Path, pids: dict[int, int]) -> int:
     """Which process has the rings, as the kernel tells it."""
     inode = (folder / WORKSPACE / "rings.lock").stat().st_ino
