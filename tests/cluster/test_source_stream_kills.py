@@ -32,6 +32,7 @@ ROWS = 4
 """Of a transaction in each journal."""
 MORE = 15
 """Transactions that are written before each start, so that there is always a batch to begin."""
+ROOT = Path(__file__).parents[2]
 WAIT_S = 600
 """For an application to end, on a busy machine."""
 BEFORE, AFTER = "before", "after"
@@ -121,8 +122,10 @@ class Application:
         write(self.workspace, more)
         wanted = 2 * ROWS * self.transactions
         args = [str(self.workspace), str(self.out), str(wanted), moment, str(batches)]
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         return subprocess.Popen(
             [sys.executable, __file__, *args],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

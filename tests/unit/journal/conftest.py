@@ -10,8 +10,14 @@ from tests.unit.journal.journal_kit import KINDS, Place
 
 from millrace.journal.broker import Broker
 
+# Writing rows as files has quick tests of its own; the whole contract over it is slow.
+PARAMS = [
+    pytest.param(kind, marks=[pytest.mark.slow] if kind == "embedded files" else [])
+    for kind in KINDS
+]
 
-@pytest.fixture(params=KINDS)
+
+@pytest.fixture(params=PARAMS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made = Place(request.param, tmp_path)
     yield made
