@@ -1,12 +1,16 @@
 """Coordinated reads: rows/s from journals to visible, and how long a commit takes to be seen.
 
-    .venv/bin/python benchmarks/reads.py [--rows N] [--parts rows many latency spark]
+    .venv/bin/python benchmarks/reads.py [--rows N] [--parts rows order many latency spark]
 
 `rows`: everything lies in embedded journals when the session opens; the clock runs from opening
 until all rows have been handed out in checkpoints, read by their members and committed. Members are
 threads of this process. Rows are keyed, 100 B or 1 KB, in one journal or in 1,000, and commit
 themselves (tx 0) or come in transactions of 1, 10 or 1,000 rows, each over two journals where there
 are two.
+
+`order`: rows over 1,000 journals beside the same rows in one: interleaved, so that each row follows
+one of another journal by its clock, and one journal after the other, as a backfill writes them.
+`ratio` is over the rows for each second of CPU of the one journal.
 
 `many`: 1,000, 10,000 and 100,000 journals with 5 rows each, on 10 members, of producers that write
 to 1, 2 and 5 journals in a transaction: how long opening takes and reading everything, memory of
@@ -177,6 +181,57 @@ def measure_rows(rows: int, width: int, journals: int, tx: int, members: int) ->
         "open_s": round(opened, 3),
         "checkpoints": checkpoints,
     }
+
+
+def fill_ordered(broker: Broker, rows: int, journals: int, *, is_interleaved: bool) -> int:
+    """Write rows with clocks that differ; how many there are."""
+    infos = broker.create_many([f"bench/{n:06d}" for n in range(journals)], SCHEMA)
+    each = rows // journals
+    begin = clock_at(time.time_ns() - 3_600_000_000_000)
+    for place, info in enumerate(infos):
+        first = begin + (place if is_interleaved else place * each)
+        step = journals if is_interleaved else 1
+        for at in range(0, each, APPEND_ROWS):
+            count = min(APPEND_ROWS, each - at)
+            batch = stamped(1, count, 100, 0, 1 + place, [])
+            clocks = first + (at + np.arange(count)) * step
+            field = batch.schema.field("_mr_clock")
+            index = batch.schema.get_field_index("_mr_clock")
+            batch = batch.set_column(index, field, pa.array(clocks.astype(np.uint64)))
+            broker.append_stamped(info.name, batch)
+    return each * journals
+
+
+def measure_order(rows: int) -> list[Measured]:
+    """One journal, then a thousand of them in two orders."""
+    found: list[Measured] = []
+    for case, journals in (
+        ("one journal", 1),
+        ("interleaved", 1000),
+        ("one after the other", 1000),
+    ):
+        with workspace() as ws:
+            broker = broker_of(ws.journals)
+            written = fill_ordered(broker, rows, journals, is_interleaved=case == "interleaved")
+            broker.tidy()
+            cpu, begun = time.process_time(), time.perf_counter()
+            with ws.reads(a_read("order"), members=1) as session:
+                _, checkpoints, _ = drain(session, written)
+                took, used = time.perf_counter() - begun, time.process_time() - cpu
+        per_cpu_s = round(written / used)
+        found.append(
+            {
+                "benchmark": "reads",
+                "part": "order",
+                "case": f"{case}, {journals:,} journals",
+                "rows": written,
+                "rows_per_s": round(written / took),
+                "rows_per_cpu_s": per_cpu_s,
+                "ratio": round(per_cpu_s / (found[0]["rows_per_cpu_s"] if found else per_cpu_s), 2),
+                "checkpoints": checkpoints,
+            }
+        )
+    return found
 
 
 def measure_many(journals: int, members: int = 10) -> Measured:
@@ -371,12 +426,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--journals", nargs="+", type=int, default=[1_000, 10_000, 100_000])
-    every = ["rows", "many", "latency", "spark"]
+    every = ["rows", "order", "many", "latency", "spark"]
     parser.add_argument("--parts", nargs="+", default=every, choices=every)
     asked = parser.parse_args()
     for part in asked.parts:
         if part == "rows":
             found = [measure_rows(*case) for case in cases(asked.rows)]
+        elif part == "order":
+            found = measure_order(asked.rows)
         elif part == "many":
             found = [measure_many(count) for count in asked.journals]
         elif part == "latency":
