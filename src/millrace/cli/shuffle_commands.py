@@ -240,7 +240,7 @@ def _run(text: str) -> int | str:
 
 
 def _print_removed(reports: Sequence[CleanupReport], *, as_json: bool) -> None:
-    attempts = sum(len(report.expired) for report in reports)
+    attempts = sum(len(report.expired) + report.on_hosts for report in reports)
     left = sum(len(report.abandoned) for report in reports)
     dropped = sum(len(report.runs) for report in reports)
     size = sum(report.bytes for report in reports)

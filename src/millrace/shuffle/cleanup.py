@@ -40,6 +40,8 @@ class CleanupReport:
     runs: tuple[QueryId, ...] = ()
     inputs: tuple[str, ...] = ()
     bytes: int = 0
+    on_hosts: int = 0
+    """Attempts that agents removed from their hosts' own folders."""
 
     @property
     def attempts(self) -> int:
@@ -220,6 +222,12 @@ def _all_attempts(store: Store, query_id: QueryId) -> list[AttemptId]:
         for task in runs.map_tasks(store, query_id, stage_id)
         for number in store.numbers(layout.task_folder(task))
     ]
+
+
+def is_kept(store: Store, query_id: QueryId, *, now_ms: int, config: Config) -> bool:
+    """Whether a run is there, or just begins: the newest keeps its folder when it is dropped."""
+    is_there = store.exists(layout.query_path(query_id))
+    return is_there or _is_beginning(store, query_id, now_ms=now_ms, config=config)
 
 
 def _is_beginning(store: Store, query_id: QueryId, *, now_ms: int, config: Config) -> bool:

@@ -57,6 +57,7 @@ from millrace.transport.owner.journal_owner import OwnedWorkspace
 from millrace.transport.owner.owner_endpoint import JournalAddress
 from millrace.transport.owner.workspace_journals import WorkspaceJournals
 from millrace.upkeep.findings import WorkspaceCheck
+from millrace.upkeep.host_folders import clean_hosts
 from millrace.upkeep.verify import verify_workspace
 
 if TYPE_CHECKING:
@@ -288,16 +289,18 @@ class WorkspaceRuntime:
     def cleanup(self, ttl_ms: int) -> CleanupReport:
         """Remove attempts and saved rows that are older than this and not needed."""
         self.home.look()
-        return cleanup.remove_expired(
+        removed = cleanup.remove_expired(
             self.store, ttl_ms=ttl_ms, now_ms=_now_ms(), config=self.config
         )
+        return clean_hosts(self.store, lambda: self._reachable_agents()[0], removed, self.config)
 
     def drop_runs(self, age_ms: int) -> CleanupReport:
         """Remove whole runs that have ended and are older than this."""
         self.home.look()
-        return cleanup.drop_runs(
+        removed = cleanup.drop_runs(
             self.store, older_than_ms=age_ms, now_ms=_now_ms(), config=self.config
         )
+        return clean_hosts(self.store, lambda: self._reachable_agents()[0], removed, self.config)
 
     def verify(self, on_bytes: Callable[[int], None]) -> WorkspaceCheck:
         """Check everything at rest."""

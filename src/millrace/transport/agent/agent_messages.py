@@ -36,11 +36,13 @@ PING: Final = "ping"
 RENEW: Final = "renew"
 INDEX: Final = "index"
 FIND: Final = "find"
+KEEP: Final = "keep"
 
 _LATEST_ON_THE_WIRE: Final = 0
 _TICKET: Final = "a ticket"
 _INDEX_REQUEST: Final = "a question for an index"
 _SEARCH: Final = "a question for finished work"
+_KEPT: Final = "a list of runs to keep"
 
 _Id = Annotated[int, msgspec.Meta(ge=0)]
 """At most `ID_MAX`, which is beyond what the codec can check."""
@@ -77,6 +79,24 @@ class Search:
 
     made_from: tuple[Mapping[str, Any], ...]
     verify: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRuns:
+    """What a workspace still has, so that a host can remove the rest."""
+
+    newest: int
+    """Later runs may have begun since: they are left alone."""
+    runs: frozenset[int]
+    attempts: frozenset[str]
+    """Attempts of other runs that a run relies on."""
+
+
+class RemovedOutputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent has removed from its folder."""
+
+    attempts: int = 0
+    bytes: int = 0
 
 
 class AgentPong(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +154,35 @@ class _InputPath(msgspec.Struct):
 class _SearchMessage(WireMessage, frozen=True):
     made_from: list[dict[str, Any]]
     verify: bool
+
+
+class _KeptMessage(WireMessage, frozen=True):
+    newest: _Id
+    runs: list[_Id]
+    attempts: list[str]
+
+
+def encode_kept(kept: KeptRuns) -> bytes:
+    """Write what is to be kept."""
+    return _KeptMessage(kept.newest, sorted(kept.runs), sorted(kept.attempts)).to_json()
+
+
+def decode_kept(data: bytes) -> KeptRuns:
+    """Read what is to be kept."""
+    sent = from_json(data, _KeptMessage, _KEPT)
+    return KeptRuns(
+        newest=sent.newest, runs=frozenset(sent.runs), attempts=frozenset(sent.attempts)
+    )
+
+
+def encode_removed(removed: RemovedOutputs) -> bytes:
+    """Write what was removed."""
+    return msgspec.json.encode(removed)
+
+
+def decode_removed(data: bytes) -> RemovedOutputs:
+    """Read what was removed."""
+    return from_json(data, RemovedOutputs, "what an agent removed")
 
 
 def encode_ticket(ticket: Ticket) -> bytes:

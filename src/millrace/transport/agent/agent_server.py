@@ -20,7 +20,7 @@ from millrace.faults import fault
 from millrace.ids import FolderId
 from millrace.limits import MIB
 from millrace.shuffle.index import encode_json
-from millrace.transport.agent import agent_messages
+from millrace.transport.agent import agent_messages, host_cleanup
 from millrace.transport.agent.agent_lease import AgentLease
 from millrace.transport.agent.agent_messages import AgentPong
 from millrace.transport.agent.host_folder import HostFolder, Hosting
@@ -115,6 +115,7 @@ class AgentServer(GuardedServer):
             agent_messages.RENEW: self._pong,
             agent_messages.INDEX: self._index,
             agent_messages.FIND: self._find,
+            agent_messages.KEEP: self._keep,
         }
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
@@ -164,6 +165,13 @@ class AgentServer(GuardedServer):
     def _find(self, context: fl.ServerCallContext, body: pa.Buffer) -> Iterator[bytes]:
         for index in self._catalog(context).find(agent_messages.decode_search(body.to_pybytes())):
             yield b"" if index is None else encode_json(index)
+
+    def _keep(self, context: fl.ServerCallContext, body: pa.Buffer) -> Iterator[bytes]:
+        kept = agent_messages.decode_kept(body.to_pybytes())
+        removed = host_cleanup.remove_dropped(
+            _hosted(context).store, kept, now_ms=time.time_ns() // 1_000_000, config=self.config
+        )
+        yield agent_messages.encode_removed(removed)
 
     def _catalog(self, context: fl.ServerCallContext) -> OutputCatalog:
         hosted = _hosted(context)

@@ -19,7 +19,7 @@ import xxhash
 
 from millrace.config import Config
 from millrace.durations import ms
-from millrace.errors import AgentUnreachable, Retriable, UserError
+from millrace.errors import AgentUnreachable, MillraceError, Retriable, UserError
 from millrace.ids import LATEST, Attempt, AttemptId, FolderId, Latest, MapTaskId
 from millrace.shuffle import reader
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_json
@@ -30,6 +30,8 @@ from millrace.transport.agent.agent_calls import AgentCalls
 from millrace.transport.agent.agent_messages import (
     AgentPong,
     ByteRange,
+    KeptRuns,
+    RemovedOutputs,
     Search,
     Ticket,
     WhichAttempt,
@@ -133,6 +135,19 @@ class Agents:
         except (CallCut, CallRefused):
             return False
         return True
+
+    def keep_only(self, folder: FolderId, kept: KeptRuns) -> RemovedOutputs | None:
+        """Let a host remove what the workspace no longer has. Tried once; None if it cannot now."""
+        address = self._address_of(folder)
+        body = agent_messages.encode_kept(kept)
+        if address is None or len(body) > self.config.agent_request_bytes_max:
+            return None
+        try:
+            (answer,) = self.calls.ask(address, folder, agent_messages.KEEP, body)
+        except (CallCut, CallRefused, MillraceError) as error:
+            _LOG.info("folder %s was not cleaned: %s", folder, error)
+            return None
+        return agent_messages.decode_removed(answer)
 
     def fetch(self, folder: FolderId, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
         """The bytes of a partition, found right."""

@@ -338,7 +338,9 @@ def test_an_unknown_action_names_the_known_ones(host: Host, serve: Serve) -> Non
     with pytest.raises(fl.FlightServerError) as raised:
         list(client.do_action(fl.Action("shutdown", b""), options))
 
-    assert "known: find, index, ping, renew" in str(wire.decode_error(raised.value.extra_info))
+    assert "known: find, index, keep, ping, renew" in str(
+        wire.decode_error(raised.value.extra_info)
+    )
     client.close()
 
 
