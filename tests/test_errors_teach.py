@@ -18,7 +18,6 @@ AGREED = {
     "pipeline/run/run_start.py: JobChanged(intake.refusal(history.job, other_rows))": (
         "source_intake.py says it"
     ),
-    "journal/group_commit.py: BrokerStopped(self._stopped)": "the error that stopped it",
     "transport/flight/arrow_envelope.py: BrokerStopped(header.error)": "the owner's text",
     "transport/members/served_member.py: MemberLost(text)": "ends with the first error",
 }

@@ -25,6 +25,7 @@ MillraceError
 ├── Conflict                 somebody else was first: what was expected is not what was found
 ├── LeaseLost                the lease has a newer epoch, or was given back; stop the work
 ├── BrokerStopped            the broker failed to sync and writes no more; open it again
+│   └── OwnerReplaced        another process took the journals over; nothing of the call was saved
 └── Retriable                passing trouble; the caller may try again
     ├── LeaseHeld            another worker holds the lease
     ├── AlreadyOwned         another process has the journals open
@@ -32,6 +33,7 @@ MillraceError
         ├── SparkGone        Spark's driver or the Spark Connect server does not answer
         ├── OwnerUnreachable the owner of the journals does not answer
         ├── KafkaUnreachable Kafka does not answer
+        ├── LedgerUnreachable the PostgreSQL server of a ledger does not answer
         ├── S3Unreachable    the S3 server of a workspace does not answer
         ├── AgentUnreachable a host's agent does not answer
         └── MemberLost       a member of a session does not answer, or the way to it is cut
@@ -298,6 +300,15 @@ class BrokerStopped(MillraceError):
     """
 
 
+class OwnerReplaced(BrokerStopped):
+    """Another process took the journals over, and nothing of the call was saved.
+
+    Example:
+        >>> issubclass(mr.OwnerReplaced, mr.BrokerStopped)  # ask again: the new owner answers
+        True
+    """
+
+
 class Retriable(MillraceError):
     """Passing trouble; the caller may try again.
 
@@ -350,6 +361,15 @@ class KafkaUnreachable(PeerGone):
 
     Example:
         >>> issubclass(mr.KafkaUnreachable, mr.PeerGone)  # the text says at which address
+        True
+    """
+
+
+class LedgerUnreachable(PeerGone):
+    """The PostgreSQL server of a ledger does not answer.
+
+    Example:
+        >>> issubclass(mr.LedgerUnreachable, mr.PeerGone)  # ask again when it runs
         True
     """
 

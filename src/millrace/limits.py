@@ -134,6 +134,20 @@ class Limits:
     ledger_checkpoint_bytes: int = 32 * MIB
     """How far the ledger's log grows before it is written back."""
 
+    # A ledger that is a log.
+    ledger_snapshot_records: int = 1_000
+    """After so many records a snapshot is made."""
+    ledger_snapshot_bytes: int = 16 * MIB
+    """After so many bytes of records a snapshot is made."""
+    ledger_retry_ms: int = 100
+    """The wait before a record is sent again whose answer was lost; it doubles with each try."""
+    ledger_retry_ms_max: int = 10_000
+    """For so long a record is sent again; then the broker stops."""
+    ledger_draft_ms_max: int = 3_600_000
+    """Unfinished files of dead owners are removed after this."""
+    ledger_waiting_bytes_max: int = 32 * MIB
+    """Rows of small appends that all journals together may have in a log's snapshot."""
+
     # Kafka.
     kafka_abort_ms_max: int = 2_000
     """How long a transaction that failed waits to be aborted; later, a new producer sees to it."""

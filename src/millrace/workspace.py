@@ -46,6 +46,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     spark: SparkSession | None = None,
     *,
     broker: str = broker_address.EMBEDDED,
+    ledger: str | None = None,
     config: Config | None = None,
     accept_loss: AcceptLoss = False,
     create: bool | None = None,
@@ -54,13 +55,17 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     """Open a workspace. The first call that writes makes a new one; a call that reads makes none.
 
     Args:
-        path: a folder on a local disk, or on one that all hosts share; for shuffles and datasets
-            also a part of a bucket, as "s3://bucket/prefix".
+        path: a folder on a local disk, or on one that all hosts share, or a part of a bucket, as
+            "s3://bucket/prefix".
         spark: the session that runs tasks, classic or Connect. Without one, a local session is
             started when it is first needed.
         broker: what stores journals: "embedded" (in this folder), "embedded:///folder" (on another
             local disk), "memory" (not stored) or "kafka://host:port". It is opened by the first
             call of `Workspace.journals`.
+        ledger: where it is kept what counts in journals: "sqlite" (on the owner's disk, the default
+            of folders), "files" (in the folder or bucket itself, so that any host can take over;
+            the default of buckets) or "postgresql://user@host/database". It is recorded: later
+            calls need not give it.
         config: settings to use instead of the defaults.
         accept_loss: what to do if acknowledged commits of journals are missing, as after a disk
             failure. The default raises `DataLost`. "read_only" reads the rest. True records the
@@ -85,7 +90,10 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     given_token()  # One that cannot be used is refused before anything is made.
     home = WorkspaceHome(store, create=create, mode=wanted)
     kind = broker_address.check_broker(broker)
-    runtime = WorkspaceRuntime(home, store, spark, limits, kind, accept_loss=accept_loss)
+    kept = broker_address.check_ledger(ledger, kind, is_bucket=store.remote)
+    runtime = WorkspaceRuntime(
+        home, store, spark, limits, kind, accept_loss=accept_loss, ledger=kept
+    )
     return Workspace(runtime)
 
 

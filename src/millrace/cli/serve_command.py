@@ -9,11 +9,11 @@ import click
 from millrace.cli.common import example
 from millrace.cli.workspace_argument import workspace_argument
 from millrace.errors import AlreadyOwned, UserError
-from millrace.storage.object_address import is_url
 from millrace.storage.workspace_home import WorkspaceHome
 from millrace.transport.agent.agent_process import leave, stop_on_signals
 from millrace.transport.owner import broker_address, owner_endpoint
 from millrace.transport.owner.journal_owner import OwnedWorkspace, Owner
+from millrace.wakeup import WakeUp
 from millrace.workspace import open as open_workspace
 from millrace.workspace import runtime_of
 
@@ -41,7 +41,11 @@ _TICK_S = 0.2
     help="What serves the journals: embedded, embedded:///folder for a local disk elsewhere, "
     "memory, or kafka://host:port.",
 )
-def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
+@click.option(
+    "--ledger",
+    help="Where it is kept what counts: sqlite, files or postgresql://... Default: as recorded.",
+)
+def serve(workspace: str, *, host: str | None, port: int, broker: str, ledger: str | None) -> None:
     """Serve the journals of WORKSPACE to all processes that open it, until ended.
 
     Without this the first process that uses the journals of a workspace owns them, and serves
@@ -63,28 +67,26 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
     served.json says so): others wait for it and never take its place, at an address that nobody
     knows. Run it once without, or remove that file, to end that.
     """  # noqa: D301 - the backslash is click's
-    if is_url(workspace):
-        raise UserError(
-            f"{workspace} has no journals: they need a workspace on a local or shared disk\n"
-            "  found: a part of a bucket\n  to fix: give a folder"
-        )
     store = owner_endpoint.store_of(workspace)
     home = WorkspaceHome(store)
     if not home.is_there():
         home.make()
         click.echo(f"made a new workspace at {store.root}")
-    ws = open_workspace(workspace, broker=broker, create=False)
+    ws = open_workspace(workspace, broker=broker, ledger=ledger, create=False)
     owned = broker_address.owned_workspace(
         ws.path,
         workspace_id=ws.id,
-        token=runtime_of(ws).token,
+        token=runtime_of(ws).journal_token,
         kind=broker,
         config=ws.config,
         host=host,
         port=port,
+        ledger=ledger,
     )
     stop = stop_on_signals()
-    owner = _own(owned)
+    owner = _own(owned, stop)
+    if owner is None:
+        return
     endpoint = owner.endpoint
     stays = host is not None or port != 0
     owner_endpoint.keep_for(
@@ -103,7 +105,14 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
     leave()
 
 
-def _own(owned: OwnedWorkspace) -> Owner:
+def _own(owned: OwnedWorkspace, stop: WakeUp) -> Owner | None:
+    """Become the owner; where any host may be the next one, wait for its turn."""
+    while owned.take_over is not None:
+        try:
+            return Owner.open(owned)
+        except AlreadyOwned:
+            if not stop.sleep(_TICK_S):
+                return None
     try:
         return Owner.open(owned)
     except AlreadyOwned as error:

@@ -15,7 +15,6 @@ import click
 
 from millrace.errors import UserError
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
-from millrace.storage.local import LocalStore
 from millrace.storage.object_address import is_url
 from millrace.transport.owner import broker_address, owner_endpoint
 from millrace.workspace import Workspace, runtime_of
@@ -53,9 +52,6 @@ def opened_with_journals(workspace: str, *, accept_loss: AcceptLoss = False) -> 
     """A workspace that has journals, served by the owner that is there, or by this process."""
     with opened(workspace) as ws:
         store = runtime_of(ws).store
-        if not isinstance(store, LocalStore):
-            yield ws  # Its journals are refused by name.
-            return
         endpoint, home = owner_endpoint.read(store), broker_address.recorded(store)
         if endpoint is None and home is None:
             raise UserError(

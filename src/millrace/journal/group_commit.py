@@ -57,6 +57,7 @@ class GroupCommit:
         self._bells: dict[str | None, set[WakeUp]] = {}
         self._ringing = threading.Lock()
         self._stopped: str | None = None
+        self._stopped_as: type[BrokerStopped] = BrokerStopped
         self.settled = threading.Lock()
         """Locked while the book absorbs a draft, and by readers of several tables."""
 
@@ -125,16 +126,16 @@ class GroupCommit:
         for bell in bells:
             bell.ring()
 
-    def stop(self, why: str) -> None:
-        """Save nothing from now on."""
+    def stop(self, why: str, kind: type[BrokerStopped] = BrokerStopped) -> None:
+        """Save nothing from now on; later calls are refused with this kind of error."""
         if self._stopped is None:
-            self._stopped = why
+            self._stopped_as, self._stopped = kind, why
         self.ring()
 
     def check(self) -> None:
         """Refuse if saving has stopped."""
         if self._stopped is not None:
-            raise BrokerStopped(self._stopped)
+            raise self._stopped_as(self._stopped)
 
     def _take(self) -> list[_Request[Any]]:
         """The requests that wait, oldest first, up to the size of one commit."""
@@ -163,7 +164,7 @@ class GroupCommit:
                 self._absorbed(draft)
         except MillraceError as error:
             if isinstance(error, BrokerStopped):
-                self.stop(str(error))
+                self.stop(str(error), type(error))
             _refuse(requests, error)
         except BaseException as error:
             why = f"a commit was interrupted: {error!r}\n  to fix: "
@@ -181,7 +182,7 @@ class GroupCommit:
         try:
             self._afterwards()
         except BrokerStopped as error:
-            self.stop(str(error))
+            self.stop(str(error), type(error))
 
 
 def _stopped_by(stop: WakeUp | None, bell: WakeUp) -> AbstractContextManager[None]:

@@ -36,6 +36,7 @@ from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.read_files import resolve_read
+from millrace.reads.session.session_folder import sessions_folder
 from millrace.reads.session_run import SessionOptions, SessionWorkspace
 from millrace.reads.thread_members import as_threads
 from millrace.scan.input_files import Paths
@@ -78,12 +79,14 @@ class WorkspaceRuntime:
         broker: str,
         *,
         accept_loss: AcceptLoss,
+        ledger: str | None = None,
     ) -> None:
         self.home = home
         self.store = store
         self.config = config
         self.broker = broker
         self._accept_loss: AcceptLoss = accept_loss
+        self._ledger = ledger
         self._spark = spark
         self._has_started_spark = False
         self._agents: tuple[Agents, KeepAlive] | None = None
@@ -128,12 +131,10 @@ class WorkspaceRuntime:
     @property
     def journals(self) -> Journals:
         """The journals, as users see them."""
-        self.on_disk("journals")
         return self._journals.journals()
 
     def joined_broker(self) -> JoinedBroker:
         """The journals, with all calls."""
-        self.on_disk("journals")
         return self._journals.broker()
 
     def journal_address(self) -> JournalAddress:
@@ -144,8 +145,14 @@ class WorkspaceRuntime:
         self.home.make()
         address = broker_address.reachable(self.joined_broker().address, loopback=self._is_local())
         return JournalAddress(
-            path=self.path, address=address, token=self.token, workspace_id=self.id
+            path=self.path, address=address, token=self.journal_token, workspace_id=self.id
         )
+
+    @property
+    def journal_token(self) -> str:
+        """The token of the owner of the journals."""
+        self.home.look()
+        return token_of(self.store, is_for_journals=True)
 
     def on_disk(self, what: str) -> LocalStore:
         """The workspace's folder, for what a bucket cannot keep."""
@@ -202,7 +209,6 @@ class WorkspaceRuntime:
         """What jobs ask of the workspace."""
         from millrace.spark.job_workspace import WorkspaceOfJobs  # noqa: PLC0415 - reading needs no Spark
 
-        self.on_disk("jobs")
         return WorkspaceOfJobs(self)
 
     def read_session(
@@ -213,9 +219,8 @@ class WorkspaceRuntime:
         on_spark: bool,
     ) -> ReadSession:
         """An open session of a coordinated read; members are threads or Spark tasks."""
-        folder = self.on_disk("coordinated reads").path("reads")
         resolved = resolve_read(read)
-        self.home.look()
+        folder = sessions_folder(self.store, self.home.look())
         broker = self.joined_broker()
         make = as_threads(broker, self.config, JsonKeys(self.config))
         if on_spark:
@@ -361,12 +366,13 @@ class WorkspaceRuntime:
         return broker_address.owned_workspace(
             self.path,
             workspace_id=self.id,
-            token=self.token,
+            token=self.journal_token,
             kind=self.broker,
             config=self.config,
             loopback=self._is_local(),
             joins_only=not self._is_reachable(),
             accept_loss=self._accept_loss,
+            ledger=self._ledger,
         )
 
     def _is_local(self) -> bool:

@@ -129,6 +129,10 @@ class LocalStore:
             except (FileNotFoundError, NotADirectoryError):
                 return []
 
+    def names_after(self, relative: str, name: str) -> list[str]:
+        """Names in a folder that sort behind this one, in no order."""
+        return [other for other in self.names(relative) if other > name]
+
     def numbers(self, relative: str) -> list[int]:
         """Names in a folder that are numbers, lowest first."""
         return sorted(n for n in map(layout.number, self.names(relative)) if n is not None)

@@ -141,15 +141,25 @@ class BucketCalls:
                 raise self._refused("removing", refused["Key"], refused["Code"], refused["Message"])
 
     def list(
-        self, folder: str, *, deep: bool = False, most: int | None = None
+        self,
+        folder: str,
+        *,
+        deep: bool = False,
+        most: int | None = None,
+        after: str | None = None,
     ) -> Iterator[ListedObject]:
-        """The objects directly in a folder, or anywhere below it, by their names from there on."""
+        """The objects directly in a folder, or anywhere below it, by their names from there on.
+
+        With `after` those whose names sort behind it.
+        """
         prefix = self.folder_prefix(folder)
         given: dict[str, Any] = {"Prefix": prefix}
         if not deep:
             given["Delimiter"] = "/"
         if most is not None:
             given["MaxKeys"] = most
+        if after is not None:
+            given["StartAfter"] = f"{prefix}{after}"
         while True:
             with self._errors("listing", folder):
                 answer = self._call("list_objects_v2", None, **given)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,8 +30,8 @@ from millrace.limits import MIB
 from millrace.storage import layout
 from millrace.storage.object_address import BucketAddress, parse
 from millrace.storage.object_calls import BucketCalls, ListedObject
-from millrace.storage.scratch import scratch_folder
-from millrace.storage.store import Answer, Item, storage_errors
+from millrace.storage.scratch import own_folder, scratch_folder
+from millrace.storage.store import Answer, Item
 from millrace.storage.workspace_file import decode
 
 S3_AHEAD_BYTES_MAX: Final = 64 * MIB
@@ -41,7 +40,6 @@ S3_AHEAD_BYTES_MAX: Final = 64 * MIB
 CLAIM: Final = ".claim"
 PROBE: Final = "probe"
 REMOVED: Final = b"removed"
-_FOLDER_VARIABLE: Final = "MILLRACE_FOLDER"
 _PAYLOAD: Final = "payload-"
 
 
@@ -136,6 +134,10 @@ class ObjectStore:
         """Names in a folder, in no order; empty if there is no such folder."""
         return [listed.name for listed in self.calls.list(relative) if listed.name != CLAIM]
 
+    def names_after(self, relative: str, name: str) -> list[str]:
+        """Names in a folder that sort behind this one, in no order."""
+        return [listed.name for listed in self.calls.list(relative, after=name)]
+
     def numbers(self, relative: str) -> list[int]:
         """Names in a folder that are numbers, lowest first."""
         return sorted(n for n in map(layout.number, self.names(relative)) if n is not None)
@@ -174,7 +176,7 @@ class ObjectStore:
     def payload_folder(self, relative: str) -> Iterator[str]:
         """A folder on this host's disk, gone at the end; what killed tasks left goes too."""
         del relative
-        with scratch_folder(_own_folder(), _PAYLOAD) as folder:
+        with scratch_folder(own_folder(), _PAYLOAD) as folder:
             yield folder
 
     def keep(self, folder: str, relative: str, names: Iterable[str], *, sync: bool) -> None:
@@ -185,7 +187,7 @@ class ObjectStore:
 
     def spill_folder(self) -> str:
         """A folder on this host's disk."""
-        return os.path.join(_own_folder(), layout.SPILL)
+        return os.path.join(own_folder(), layout.SPILL)
 
     def touch(self, relative: str) -> None:
         """Put an empty object anew: its time of change is the server's time."""
@@ -319,18 +321,3 @@ def _is_removed(objects: Iterable[ListedObject]) -> bool:
     return any(
         listed.name == layout.INDEX_BIN and listed.size == len(REMOVED) for listed in objects
     )
-
-
-def _own_folder() -> str:
-    """The folder of this user's tasks on this host's disk; no other user may have made it."""
-    parent = os.environ.get(_FOLDER_VARIABLE) or tempfile.gettempdir()
-    folder = os.path.join(os.path.abspath(os.path.expanduser(parent)), f"millrace-{os.getuid()}")
-    with storage_errors(f"making folder {folder}"):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        owner = os.lstat(folder).st_uid
-    if owner != os.getuid():
-        raise StorageError(
-            f"folder {folder} belongs to another user\n  found: user {owner}\n"
-            f"  to fix: remove it, or name another place in {_FOLDER_VARIABLE}"
-        )
-    return folder

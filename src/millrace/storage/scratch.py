@@ -14,11 +14,13 @@ import tempfile
 from collections.abc import Iterator
 from typing import Final
 
+from millrace.errors import StorageError
 from millrace.storage import modes
 from millrace.storage.store import storage_errors
 
 _MAKING: Final = "millrace-new-"
 _LOCK: Final = "lock"
+_FOLDER_VARIABLE: Final = "MILLRACE_FOLDER"
 
 
 @contextlib.contextmanager
@@ -33,6 +35,21 @@ def scratch_folder(parent: str, prefix: str) -> Iterator[str]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+
+
+def own_folder() -> str:
+    """The folder of this user's tasks on this host's disk; no other user may have made it."""
+    parent = os.environ.get(_FOLDER_VARIABLE) or tempfile.gettempdir()
+    folder = os.path.join(os.path.abspath(os.path.expanduser(parent)), f"millrace-{os.getuid()}")
+    with storage_errors(f"making folder {folder}"):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        owner = os.lstat(folder).st_uid
+    if owner != os.getuid():
+        raise StorageError(
+            f"folder {folder} belongs to another user\n  found: user {owner}\n"
+            f"  to fix: remove it, or name another place in {_FOLDER_VARIABLE}"
+        )
+    return folder
 
 
 def _make(parent: str, prefix: str) -> tuple[str, int]:

@@ -91,6 +91,9 @@ class Store(Protocol):
     def names(self, relative: str) -> list[str]:
         """Names in a folder, in no order; empty if there is no such folder."""
 
+    def names_after(self, relative: str, name: str) -> list[str]:
+        """Names in a folder that sort behind this one, in no order."""
+
     def numbers(self, relative: str) -> list[int]:
         """Names in a folder that are numbers, lowest first."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import Final
 
 from millrace.config import Config
@@ -24,6 +25,8 @@ _NOBODYS: Final = frozenset({"lost+found"})
 """Names that an otherwise empty folder may have: the root of a disk has this one."""
 RESTORING_FILE: Final = "restoring.json"
 """In a folder that is to become a workspace again, until it is one."""
+_LOOK_AGAIN_S: Final = 1.0
+"""After so long a bucket is asked again whether the workspace is there."""
 _PARTS: Final = frozenset({layout.SHUFFLE, layout.FINGERPRINTS, "journals", "token"})
 
 Mark = tuple[int, int, int]
@@ -63,6 +66,7 @@ class WorkspaceHome:
         self._mode = mode
         self._id: str | None = None
         self._mark: Mark | None = None
+        self._looked_until = 0.0
         self._lock = threading.Lock()
         if not store.remote:
             _refuse_file(store.root)
@@ -80,6 +84,8 @@ class WorkspaceHome:
         mark = _mark(self._store)
         if mark is not None and mark == self._mark and self._id is not None:
             return self._id
+        if self._store.remote and self._id is not None and time.monotonic() < self._looked_until:
+            return self._id
         workspace_id = self._find()
         with self._lock:
             if workspace_id is None:
@@ -89,6 +95,7 @@ class WorkspaceHome:
             if self._mode is not None:
                 check_mode(self._store, self._mode)
             self._id, self._mark = workspace_id, mark
+            self._looked_until = time.monotonic() + _LOOK_AGAIN_S
             return workspace_id
 
     def make(self) -> str:

@@ -60,12 +60,16 @@ def given_token() -> str | None:
     return None if given is None else checked_token(given, where=f"the variable {TOKEN_VARIABLE}")
 
 
-def token_of(store: Store) -> str:
-    """What callers must show: given by the environment, else in a file only its user can read."""
+def token_of(store: Store, *, is_for_journals: bool = False) -> str:
+    """What callers must show: given by the environment, else in a file only its user can read.
+
+    In a bucket it is an object that all have who may read the workspace; the owner of the journals
+    makes it.
+    """
     given = given_token()
     if given is not None:
         return given
-    if store.remote:
+    if store.remote and not is_for_journals:
         # All hosts see a bucket, so there are no agents that would ask for it.
         return secrets.token_urlsafe(32)
     if not store.exists(TOKEN_FILE):

@@ -348,7 +348,8 @@ def cut_histories(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, live
             cuts += 1
         darkness.left = -1
         broker._ledger.close()
-        os.close(broker._lock)
+        assert broker._unlock is not None
+        broker._unlock()
         image.put_back(root, chance)
         disk.crash(str(root / "segments"))
     return cuts

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import StorageError
-from millrace.storage import object_store
+from millrace.storage import scratch
 from millrace.storage.scratch import scratch_folder
 
 
@@ -45,4 +45,4 @@ def test_a_folder_that_another_user_made_for_us_is_refused(
     other = os.getuid() + 1
     monkeypatch.setattr(os, "getuid", lambda: other)
     with pytest.raises(StorageError, match="belongs to another user"):
-        object_store._own_folder()
+        scratch.own_folder()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Self
 
@@ -53,7 +53,7 @@ class EmbeddedBroker(SegmentReader):
         root: str,
         content: LedgerContent,
         stores: RowStorage,
-        lock: int,
+        unlock: Callable[[], object],
         config: Config,
         times: Times,
         *,
@@ -63,7 +63,7 @@ class EmbeddedBroker(SegmentReader):
         book = folder_takeover.with_capped_leases(content.book, times)
         super().__init__(root, stores.ledger, stores.disk, book, config, times)
         self._stores = stores
-        self._lock = lock
+        self._unlock: Callable[[], object] | None = unlock
         self._garbage = set(content.garbage)
         self._names = {journal.id: name for name, journal in book.journals.all()}
         self.is_read_only = is_read_only
@@ -113,7 +113,15 @@ class EmbeddedBroker(SegmentReader):
                 folder_takeover.cut_back(root, disk, opened, content, is_whole=loss is None)
             stores = RowStorage.of(content, root, disk, opened, config)
             times = times or Times()
-            broker = cls(root, content, stores, lock, config, times, is_read_only=is_read_only)
+            broker = cls(
+                root,
+                content,
+                stores,
+                lambda: os.close(lock),
+                config,
+                times,
+                is_read_only=is_read_only,
+            )
         except BaseException:
             if opened is not None:
                 opened.close()
@@ -147,7 +155,7 @@ class EmbeddedBroker(SegmentReader):
 
     def close(self) -> None:
         """See `Broker.close`."""
-        if self._lock < 0:
+        if self._unlock is None:
             return
         try:
             # After a failed sync the list of dirty segments is what the next opening goes by.
@@ -155,8 +163,8 @@ class EmbeddedBroker(SegmentReader):
                 self._pausing(self._leave_clean)
         finally:
             self._ledger.close()
-            os.close(self._lock)
-            self._lock = -1
+            unlock, self._unlock = self._unlock, None
+            unlock()
 
     # Storing.
     def _save(self, draft: Book) -> None:
@@ -235,17 +243,21 @@ class EmbeddedBroker(SegmentReader):
         with storage_errors("deleting what was truncated"):
             for file in files:
                 self._disk.remove(self._path(file))
-            for folder in {os.path.dirname(file) for file in files}:
-                path = os.path.join(self._root, folder)
-                if os.path.isdir(path):
-                    self._disk.sync_folder(path)
-                    if folder.startswith(SEGMENTS):
-                        with contextlib.suppress(OSError):
-                            os.rmdir(path)
+            self._sync_removed({os.path.dirname(file) for file in files})
         fault("journal.tidy.before_clear")
         if files:
             self._ledger.save(Book().draft(), Storing(garbage_gone=files))
         self._garbage.difference_update(files)
+
+    def _sync_removed(self, folders: Iterable[str]) -> None:
+        """Make removals durable; folders of segments that are empty now go, too."""
+        for folder in folders:
+            path = os.path.join(self._root, folder)
+            if os.path.isdir(path):
+                self._disk.sync_folder(path)
+                if folder.startswith(SEGMENTS):
+                    with contextlib.suppress(OSError):
+                        os.rmdir(path)
 
     def _sweep_adopted(self) -> None:
         """Delete files that tasks wrote long ago and that were not adopted."""
@@ -274,7 +286,7 @@ class EmbeddedBroker(SegmentReader):
         try:
             return self._group_commit.pause(work)
         except BrokerStopped as error:
-            self._group_commit.stop(str(error))
+            self._group_commit.stop(str(error), type(error))
             raise
         except MillraceError:
             raise

@@ -14,10 +14,13 @@ from millrace.reads.session.session_status import SessionStatus
 from millrace.storage import documents, modes
 from millrace.storage.documents import Document
 from millrace.storage.local import LocalStore
+from millrace.storage.scratch import own_folder
+from millrace.storage.store import Store
 
 _STATUS: Final = "status.json"
 _STORED_AS: Final = {"name": "task"}
 """Fields of a status that have another name in the file."""
+_READS: Final = "reads"
 
 
 def fresh_folder(parent: str, read: CoordinatedRead, lease: Lease) -> str:
@@ -79,6 +82,13 @@ def _status_of(document: Document) -> dict[str, Any]:
     fields = document.fields.items()
     about = {names.get(key, key): value for key, value in fields if key not in ours}
     return {**about, "age_ms": time.time_ns() // 1_000_000 - document.whole("at_ms")}
+
+
+def sessions_folder(store: Store, workspace_id: str) -> str:
+    """The folder of the sessions of a workspace: for one in a bucket, on this host's disk."""
+    if not store.remote:
+        return store.path(_READS)
+    return os.path.join(own_folder(), f"reads-{workspace_id}", _READS)
 
 
 def _workspace_of(parent: str) -> str | None:

@@ -8,11 +8,12 @@ from typing import Final
 
 from millrace.config import Config
 from millrace.engine.json_keys import JsonKeys
+from millrace.reads.session.session_folder import sessions_folder
 from millrace.reads.session_run import SessionWorkspace
 from millrace.reads.thread_members import as_threads
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
-from millrace.storage.local import LocalStore
+from millrace.storage.store import Store
 from millrace.transport.agent.agent_launch import own_host
 from millrace.transport.owner import broker_address
 from millrace.transport.owner.election import own_or_join
@@ -24,14 +25,12 @@ STREAM_PARTS_PER_TRIGGER: Final = 4
 STREAM_ROW_BYTES_GUESS: Final = 128
 """What a row takes in a journal, to read in parts that fit a limit on rows."""
 
-_READS: Final = "reads"
-
 
 @dataclass(frozen=True, slots=True)
 class StreamWorkspace:
     """The workspace that a stream reads."""
 
-    store: LocalStore
+    store: Store
     token: str
     host: str
     """Listened on."""
@@ -40,7 +39,7 @@ class StreamWorkspace:
 
     def sessions(self) -> SessionWorkspace:
         """Where its sessions are opened, with members as threads."""
-        folder = os.path.join(self.store.root, _READS)
+        folder = sessions_folder(self.store, self.store.workspace_id() or "")
         members = as_threads(self.broker, self.config, JsonKeys(self.config))
         return SessionWorkspace(self.broker, folder, self.config, members)
 

@@ -18,8 +18,8 @@ from millrace.config import Config
 from millrace.errors import Corrupt, FormatError, OwnerUnreachable
 from millrace.execute.task_folders import Folders
 from millrace.spark.source.source_options import SourceOptions
-from millrace.storage.local import LocalStore
-from millrace.storage.workspace_home import WorkspaceHome
+from millrace.storage.store import Store
+from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.storage.workspace_token import mode_of, token_of
 from millrace.transport.owner import broker_address, owner_endpoint
 from millrace.transport.owner.election import join_journals, own_or_join
@@ -43,10 +43,10 @@ class WorkspaceEntry:
     @classmethod
     def of(cls, options: SourceOptions, *, make: bool = False) -> WorkspaceEntry:
         """The workspace that options name; made only if asked to."""
-        store = LocalStore(options.path)
+        store = store_at(options.path, Config())
         home = WorkspaceHome(store)
         workspace_id = home.make() if make else home.look()
-        token = token_of(store)
+        token = token_of(store, is_for_journals=True)
         owner = owner_endpoint.read(store)
         kind = options.broker or broker_address.recorded(store) or (owner.broker if owner else None)
         return cls(
@@ -57,9 +57,9 @@ class WorkspaceEntry:
         )
 
     @property
-    def store(self) -> LocalStore:
-        """The workspace's folder."""
-        return LocalStore(self.path)
+    def store(self) -> Store:
+        """The workspace's folder or bucket."""
+        return store_at(self.path, self.config)
 
     @property
     def folders(self) -> Folders:

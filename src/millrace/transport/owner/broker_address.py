@@ -13,20 +13,29 @@ from millrace.journal.broker import Broker
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.journal.embedded.segment_reader import LEDGER
+from millrace.journal.ledger_log.decision_log import DecisionLog
+from millrace.journal.ledger_log.log_broker import LogBroker
+from millrace.journal.ledger_log.postgres_log import SCHEME, PostgresLog, shown_address
+from millrace.journal.ledger_log.store_log import StoreLog
 from millrace.journal.memory import MemoryBroker
 from millrace.names import shown
 from millrace.storage import documents
 from millrace.storage.documents import Document
 from millrace.storage.local import LocalStore
+from millrace.storage.store import Store
+from millrace.storage.workspace_home import store_at
 from millrace.transport.agent.agent_launch import own_host
 from millrace.transport.flight.tls import own_certificate
 from millrace.transport.owner.journal_owner import OwnedWorkspace
 from millrace.transport.owner.owner_endpoint import READ_ONLY
+from millrace.transport.owner.owner_life import LifeWatch, OwnerSign
 
 EMBEDDED: Final = "embedded"
 ELSEWHERE: Final = "embedded://"
 MEMORY: Final = "memory"
 KAFKA: Final = "kafka://"
+SQLITE: Final = "sqlite"
+FILES: Final = "files"
 FOLDER: Final = "journals"
 HOME_FILE: Final = "journals.json"
 NOTE_FILE: Final = "journals-of.json"
@@ -58,6 +67,96 @@ def is_same(requested: str, served: str) -> bool:
     return requested == served or (requested == EMBEDDED and is_embedded(served))
 
 
+def check_ledger(ledger: str | None, broker: str, *, is_bucket: bool) -> str | None:
+    """Refuse a ledger that is none, or that the broker or the workspace cannot have."""
+    known = ledger in (None, SQLITE, FILES) or (ledger or "").startswith(SCHEME)
+    if not known:
+        raise UserError(
+            f"unknown ledger {shown(ledger)}\n  to fix: give {SQLITE!r} (on the owner's own disk), "
+            f"{FILES!r} (in the workspace, for all hosts) or '{SCHEME}...'"
+        )
+    if ledger is not None and broker != EMBEDDED:
+        raise UserError(
+            f"broker {broker!r} has no ledger\n  found: ledger={shown(_without_password(ledger))}\n"
+            f"  to fix: leave ledger= out, or use broker={EMBEDDED!r}"
+        )
+    if is_bucket and ledger == SQLITE:
+        raise UserError(
+            f"a bucket keeps no SQLite file\n  found: ledger={SQLITE!r}\n"
+            f"  to fix: leave ledger= out, or give {FILES!r} or '{SCHEME}...'"
+        )
+    return ledger
+
+
+def resolve_ledger(store: Store, broker: str, ledger: str | None) -> str:
+    """The ledger of a workspace's journals: as recorded, else as asked for, else the default."""
+    if broker != EMBEDDED:
+        return SQLITE
+    noted = _recorded_ledger(store)
+    if noted is None:
+        return ledger or (FILES if store.remote else SQLITE)
+    if ledger is not None and _without_password(ledger) != noted:
+        raise UserError(
+            f"the journals of {store.root} have the ledger {noted!r}\n"
+            f"  found: ledger={_without_password(ledger)!r}\n  to fix: leave ledger= out"
+        )
+    return ledger or noted
+
+
+def _without_password(ledger: str) -> str:
+    return shown_address(ledger) if ledger.startswith(SCHEME) else ledger
+
+
+def _recorded_ledger(store: Store) -> str | None:
+    """What the journals were first opened with; None if they never were."""
+    data = store.read(HOME_FILE)
+    if data is None:
+        return None
+    return documents.load(
+        data,
+        lambda document: document.text("ledger") if "ledger" in document.fields else SQLITE,
+        where=store.path(HOME_FILE),
+        what="the place of a workspace's journals",
+        to_fix="restore it; without it the journals may lie elsewhere",
+        version=_VERSION,
+        workspace=store.workspace_id(),
+    )
+
+
+def _log_opener(
+    store: Store, workspace_id: str, ledger: str, config: Config, accept_loss: AcceptLoss
+) -> Callable[[OwnerSign | None], Broker]:
+    """How to take journals over whose ledger is a log."""
+
+    def take_over(sign: OwnerSign | None) -> Broker:
+        log: DecisionLog
+        if ledger == FILES:
+            log = StoreLog(store, FOLDER, config)
+        else:
+            log = PostgresLog(ledger, workspace_id, config)
+        if isinstance(store, LocalStore):
+            store.path(FOLDER)  # A link that leads elsewhere is refused.
+        fields = {
+            documents.WORKSPACE: workspace_id,
+            "broker": EMBEDDED,
+            "ledger": _without_password(ledger),
+        }
+        store.probe()
+        if not store.create(HOME_FILE, documents.seal({"version": _VERSION, **fields})):
+            resolve_ledger(store, EMBEDDED, ledger)  # Another process was first.
+        return LogBroker.open_log(
+            store,
+            FOLDER,
+            log,
+            config,
+            accept_loss=accept_loss,
+            known_end=0 if sign is None else sign.number,
+            epoch_seen=None if sign is None else sign.epoch,
+        )
+
+    return take_over
+
+
 def opener(
     kind: str, path: str, config: Config, *, accept_loss: AcceptLoss = False
 ) -> Callable[[], Broker]:
@@ -84,7 +183,7 @@ def opener(
     return open_kafka
 
 
-def recorded(store: LocalStore) -> str | None:
+def recorded(store: Store) -> str | None:
     """What kept the journals of a workspace when they were last opened, if that is known."""
     data = store.read(HOME_FILE)
     if data is None:
@@ -189,6 +288,7 @@ def owned_workspace(
     port: int = 0,
     joins_only: bool = False,
     accept_loss: AcceptLoss = False,
+    ledger: str | None = None,
 ) -> OwnedWorkspace:
     """A workspace whose journals are to be owned.
 
@@ -197,6 +297,9 @@ def owned_workspace(
     to do if commits are missing.
     """
     public_host = host if host and host not in _EVERYWHERE else None
+    store = store_at(path, config)
+    resolved = resolve_ledger(store, kind, ledger)
+    is_log = resolved != SQLITE
     return OwnedWorkspace(
         path=path,
         workspace_id=workspace_id,
@@ -212,6 +315,10 @@ def owned_workspace(
         port=port,
         certificate=own_certificate(os.environ),
         joins_only=joins_only,
+        take_over=_log_opener(store, workspace_id, resolved, config, accept_loss)
+        if is_log
+        else None,
+        watch=LifeWatch(config),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from millrace.config import Config
 from millrace.errors import AlreadyOwned, DataLost, OwnerUnreachable, UserError
-from millrace.storage.local import LocalStore
+from millrace.storage.workspace_home import store_at
 from millrace.transport.flight.flight_calls import CallCut, CallRefused
 from millrace.transport.flight.tls import trusted_roots
 from millrace.transport.owner import owner_endpoint
@@ -21,12 +21,14 @@ from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import LocalLink, OwnedWorkspace, Owner
 from millrace.transport.owner.owner_calls import OwnerCaller
 from millrace.transport.owner.owner_endpoint import JournalAddress, OwnerEndpoint
+from millrace.transport.owner.owner_life import LifeWatch
 from millrace.transport.owner.owner_links import (
     FlightLink,
     OwnerConnections,
     OwnerLink,
     OwnerPong,
 )
+from millrace.transport.owner.silent_owner import SilentOwner
 
 _POLL_S: Final = 0.02
 _RESTART_POLL_S: Final = 0.1
@@ -35,17 +37,24 @@ _RESTART_POLL_S: Final = 0.1
 class Joining:
     """Finds the owner in another process."""
 
-    def __init__(self, where: JournalAddress, config: Config, roots: bytes | None = None) -> None:
+    def __init__(
+        self,
+        where: JournalAddress,
+        config: Config,
+        roots: bytes | None = None,
+        watch: LifeWatch | None = None,
+    ) -> None:
         self.flight = OwnerConnections(where, config, roots)
         self._where = where
         self._config = config
+        self._watch = watch or LifeWatch(config)
 
     def connect(self, deadline: float, epoch_min: int) -> OwnerLink:
         """The owner that answers now; `OwnerUnreachable` if none does."""
         mark, endpoint = self._where.mark(), self._where.owner()
         if endpoint is not None and endpoint.epoch >= epoch_min:
             pong = self._reach(endpoint.address, endpoint, deadline, epoch_min)
-            return FlightLink(self.flight, endpoint.address, pong, mark)
+            return FlightLink(self.flight, endpoint.address, pong, mark, self._silence())
         if self._where.address is not None:
             pong = self._reach(self._where.address, None, deadline, epoch_min)
             return FlightLink(self.flight, self._where.address, pong, mark)
@@ -54,6 +63,12 @@ class Joining:
             f"{reason} in {self._where.path}\n"
             "  to fix: open the workspace again; the next opener becomes the owner"
         )
+
+    def _silence(self) -> SilentOwner | None:
+        """What ends calls that hang, if the owner gives signs of life that are seen here."""
+        assert self._where.path is not None
+        silence = SilentOwner(owner_endpoint.store_of(self._where.path), self._watch, self._config)
+        return silence if silence.is_watchable() else None
 
     def _reach(
         self, address: str, endpoint: OwnerEndpoint | None, deadline: float, epoch_min: int
@@ -90,11 +105,11 @@ class Election:
 
     def __init__(self, workspace: OwnedWorkspace, roots: bytes | None = None) -> None:
         self._workspace = workspace
-        self._store = LocalStore(workspace.path)
+        self._store = store_at(workspace.path, workspace.config)
         where = JournalAddress(
             path=workspace.path, token=workspace.token, workspace_id=workspace.workspace_id
         )
-        self.joining = Joining(where, workspace.config, roots)
+        self.joining = Joining(where, workspace.config, roots, workspace.watch)
 
     def connect(self, deadline: float, epoch_min: int) -> OwnerLink:
         """Own or join; wait for an owner that is just beginning, or ending."""

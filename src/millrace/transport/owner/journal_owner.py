@@ -22,18 +22,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from millrace.config import Config
-from millrace.errors import BrokerStopped, MillraceError, WorkspaceUnknown
+from millrace.errors import AlreadyOwned, BrokerStopped, MillraceError, WorkspaceUnknown
 from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import SegmentFile
 from millrace.journal.embedded import folder_takeover
+from millrace.journal.ledger_log.log_broker import LogBroker
 from millrace.reads.live.follow_requests import FollowRequest, Message
 from millrace.reads.live.follower import messages
 from millrace.reads.live.live_reads import LiveClosed
 from millrace.storage import modes
-from millrace.storage.local import LocalStore, sync_file
-from millrace.storage.store import storage_errors
-from millrace.storage.workspace_home import WorkspaceHome
+from millrace.storage.local import sync_file
+from millrace.storage.store import Store, storage_errors
+from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.transport.agent.agent_launch import LOOPBACK
 from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.flight.guarded_server import ListenAddress
@@ -41,6 +42,7 @@ from millrace.transport.flight.tls import Certificate
 from millrace.transport.owner import owner_endpoint
 from millrace.transport.owner.broker_calls import BrokerCall
 from millrace.transport.owner.owner_endpoint import OwnerEndpoint
+from millrace.transport.owner.owner_life import LifeWatch, OwnerLife, OwnerSign, read_sign
 from millrace.transport.owner.owner_server import OwnerIdentity, OwnerServer
 from millrace.wakeup import WakeUp, WorkerThread, is_main, still_running, within
 
@@ -71,12 +73,15 @@ class OwnedWorkspace:
     certificate: Certificate | None = None
     joins_only: bool = False
     """Never become the owner: no client could reach this process."""
+    take_over: Callable[[OwnerSign | None], Broker] | None = None
+    """Opens journals whose log decides who owns them; given the last owner's sign of life."""
+    watch: LifeWatch = field(default_factory=lambda: LifeWatch(Config()))
 
 
 class Owner:
     """Holds and serves the journals of a workspace. Made by `Owner.open`."""
 
-    def __init__(self, workspace: OwnedWorkspace, broker: Broker, lock: int) -> None:
+    def __init__(self, workspace: OwnedWorkspace, broker: Broker, lock: int | None) -> None:
         """Use `Owner.open`."""
         self.workspace = workspace
         self.broker = broker
@@ -94,9 +99,15 @@ class Owner:
             instance=secrets.token_hex(16),
             token=workspace.token,
         )
-        home = WorkspaceHome(LocalStore(workspace.path))
-        self.check_there: Callable[[], object] = home.look if home.is_there() else _nothing
-        """Raises once the workspace was deleted: what is acknowledged then would be nowhere."""
+        self._store = store_at(workspace.path, workspace.config)
+        self._home = WorkspaceHome(self._store)
+        self._is_there = self._home.is_there()
+        self._life: OwnerLife | None = None
+        if workspace.take_over is not None:
+            assert isinstance(broker, LogBroker)
+            self._life = OwnerLife(
+                self._store, broker, identity.instance, workspace.config, self._stop
+            )
         self.server = OwnerServer(
             ListenAddress(
                 host=workspace.listen or workspace.host,
@@ -118,22 +129,38 @@ class Owner:
             broker=workspace.kind + (owner_endpoint.READ_ONLY if _is_read_only(broker) else ""),
         )
 
+    def check_there(self) -> None:
+        """Raise once the workspace was deleted, or another process owns its journals.
+
+        What is acknowledged then would be nowhere, and what is read might be old.
+        """
+        if self._is_there:
+            self._home.look()
+        if self._life is not None:
+            self._life.check()
+
     @classmethod
     def open(cls, workspace: OwnedWorkspace) -> Self:
         """Become the owner; `AlreadyOwned` while another process, or this one, is."""
-        store = LocalStore(workspace.path)
-        with storage_errors(f"locking {store.path(owner_endpoint.LOCK_FILE)}"):
-            lock = folder_takeover.lock(store.path(owner_endpoint.LOCK_FILE))
+        store = store_at(workspace.path, workspace.config)
+        lock: int | None = None
         broker: Broker | None = None
+        if workspace.take_over is None:
+            path = store.path(owner_endpoint.LOCK_FILE)
+            with storage_errors(f"locking {path}"):
+                lock = folder_takeover.lock(path)
         try:
-            broker = workspace.open_broker()
+            broker = _opened(workspace, store)
             owner = cls(workspace, broker, lock)
         except BaseException:
             if broker is not None:
                 broker.close()
-            os.close(lock)
+            if lock is not None:
+                os.close(lock)
             raise
         try:
+            if owner._life is not None:
+                owner._life.give_sign()
             fault("owner.open.before_endpoint")
             owner_endpoint.write(store, owner.endpoint)
             fault("owner.open.after_endpoint")
@@ -142,6 +169,8 @@ class Owner:
             atexit.unregister(_close_all)
             atexit.register(_close_all)
             owner._keeper.start()
+            if owner._life is not None:
+                owner._life.start()
         except BaseException:
             owner.close()
             raise
@@ -165,12 +194,15 @@ class Owner:
             try:
                 self.server.end_calls(wait_ms)
                 with contextlib.suppress(MillraceError):
-                    owner_endpoint.remove(LocalStore(self.workspace.path), self.endpoint.instance)
+                    owner_endpoint.remove(self._store, self.endpoint.instance)
                 # Wakes calls that wait for rows.
                 self.broker.close()
+                if self._life is not None:
+                    self._life.end()
                 within(self.server.shutdown, wait_ms, "millrace-owner-end")
             finally:
-                os.close(self._lock)
+                if self._lock is not None:
+                    os.close(self._lock)
                 self.ended.set()
                 _log.info("gave up the journals of %s", self.workspace.path)
                 _owners.discard(self)
@@ -188,8 +220,10 @@ class Owner:
             self.server.live.tick()
             try:
                 self.check_there()
-            except WorkspaceUnknown:
+            except (WorkspaceUnknown, BrokerStopped):
                 break
+            except MillraceError:
+                continue  # The store is away for a while.
             now, written_at = time.monotonic(), self.server.written_at
             is_idle = now - written_at >= idle_s
             if written_at > tidied_at and (is_idle or now - tidied_at >= most_s):
@@ -204,6 +238,18 @@ class Owner:
             self._stop.stop()
         except MillraceError:
             return  # A full disk, say: what could not be done now is done another time.
+
+
+def _opened(workspace: OwnedWorkspace, store: Store) -> Broker:
+    if workspace.take_over is None:
+        return workspace.open_broker()
+    sign = read_sign(store)
+    if not workspace.watch.is_over(sign):
+        raise AlreadyOwned(
+            f"another process owns the journals of {workspace.path}\n"
+            "  to fix: join it; this process can take over when it is silent for `owner_lease`"
+        )
+    return workspace.take_over(sign)
 
 
 def _is_read_only(broker: Broker) -> bool:
@@ -268,7 +314,8 @@ class LocalLink:
 
     def is_superseded(self) -> bool:
         """See `OwnerLink.is_superseded`."""
-        endpoint = owner_endpoint.read(LocalStore(self.owner.workspace.path))
+        workspace = self.owner.workspace
+        endpoint = owner_endpoint.read(store_at(workspace.path, workspace.config))
         return endpoint is not None and endpoint.epoch > self.epoch
 
     def close(self) -> None:
@@ -301,7 +348,3 @@ def _close_all() -> None:
 
 
 os.register_at_fork(after_in_child=_owners.clear)
-
-
-def _nothing() -> None:
-    """Nothing to check."""

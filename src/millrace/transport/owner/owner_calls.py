@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from millrace.config import Config
 from millrace.durations import ms
-from millrace.errors import BrokerStopped, OwnerUnreachable
+from millrace.errors import BrokerStopped, OwnerReplaced, OwnerUnreachable
 from millrace.journal.core.values import SegmentFile
 from millrace.reads.live.follow_requests import FollowRequest, FollowStarted, Message
 from millrace.transport.flight.flight_calls import CallCut
@@ -164,6 +164,11 @@ class OwnerCaller:
                 _log.debug("%s was cut, try %s: %s", doing, tries, reason)
                 if may_be_done and not is_repeatable:
                     break
+            except OwnerReplaced as replaced:
+                # Nothing of it was saved, so the next owner is asked.
+                self._note_away()
+                self.drop(link)
+                reason = str(replaced)
             except BrokerStopped as stopped:
                 self.drop(link)
                 reason, may_be_done = str(stopped), True

@@ -11,9 +11,12 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
+from millrace.config import Config
 from millrace.errors import MillraceError
 from millrace.storage import documents
-from millrace.storage.local import LocalStore
+from millrace.storage.object_address import is_url
+from millrace.storage.store import Store
+from millrace.storage.workspace_home import store_at
 
 OWNER_FILE: Final = "owner.json"
 LOCK_FILE: Final = "owner.lock"
@@ -42,17 +45,17 @@ class OwnerEndpoint:
         return f"process {self.pid} on {self.host}, at {self.address}"
 
 
-def store_of(workspace: str) -> LocalStore:
-    """The folder of a workspace, as users name it."""
-    return LocalStore(os.path.abspath(os.path.expanduser(workspace)))
+def store_of(workspace: str) -> Store:
+    """The folder or bucket of a workspace, as users name it."""
+    return store_at(workspace, Config())
 
 
-def write(store: LocalStore, endpoint: OwnerEndpoint) -> None:
+def write(store: Store, endpoint: OwnerEndpoint) -> None:
     """Write the owner's address to its file, over that of an earlier owner."""
     store.replace(OWNER_FILE, json.dumps({"version": VERSION, **asdict(endpoint)}).encode())
 
 
-def read(store: LocalStore) -> OwnerEndpoint | None:
+def read(store: Store) -> OwnerEndpoint | None:
     """The address in an owner's file; None if there is none, or none that can be read."""
     data = store.read(OWNER_FILE)
     try:
@@ -71,14 +74,14 @@ def read(store: LocalStore) -> OwnerEndpoint | None:
         return None
 
 
-def remove(store: LocalStore, instance: str) -> None:
+def remove(store: Store, instance: str) -> None:
     """Remove the file of this instance; called while it still holds the lock."""
     endpoint = read(store)
     if endpoint is not None and endpoint.instance == instance:
         store.remove_file(OWNER_FILE)
 
 
-def keep_for(store: LocalStore, address: str | None) -> None:
+def keep_for(store: Store, address: str | None) -> None:
     """Leave the journals to an owner at a fixed address, or to the first process that opens them.
 
     Its file stays when that owner ends, even by a crash: others wait for it to come back.
@@ -89,7 +92,7 @@ def keep_for(store: LocalStore, address: str | None) -> None:
         store.replace(SERVED_FILE, documents.seal({"version": VERSION, "address": address}))
 
 
-def kept_for(store: LocalStore) -> str | None:
+def kept_for(store: Store) -> str | None:
     """The address of the owner that alone may have the journals; None if any process may."""
     data = store.read(SERVED_FILE)
     if data is None:
@@ -121,7 +124,7 @@ class JournalAddress:
 
     def mark(self) -> Mark:
         """Which file the owner's is now: each owner writes a new one."""
-        if self.path is None:
+        if self.path is None or is_url(self.path):
             return None
         try:
             status = os.stat(os.path.join(self.path, OWNER_FILE))
@@ -133,8 +136,8 @@ class JournalAddress:
         """What the owner's file says, if the folder can be seen here."""
         if self.path is None:
             return None
-        store = LocalStore(self.path)
         try:
+            store = store_of(self.path)
             if self.workspace_id not in (None, store.workspace_id()):
                 return None
             return read(store)

@@ -33,6 +33,7 @@ from millrace.transport.owner.owner_server import (
     WORKSPACE_HEADER,
     request_limit,
 )
+from millrace.transport.owner.silent_owner import SilentOwner
 from millrace.transport.streams.follow_messages import decode_message, encode_request
 
 
@@ -107,14 +108,22 @@ class OwnerConnections(FlightCalls):
 class FlightLink:
     """The way to an owner in another process, or in this one."""
 
-    def __init__(self, flight: OwnerConnections, address: str, pong: OwnerPong, mark: Mark) -> None:
-        """`mark` is that of the owner's file before it was read."""
+    def __init__(
+        self,
+        flight: OwnerConnections,
+        address: str,
+        pong: OwnerPong,
+        mark: Mark,
+        watch: SilentOwner | None = None,
+    ) -> None:
+        """`mark` is that of the owner's file before it was read; `watch` ends calls that hang."""
         self.epoch = pong.epoch
         self.instance = pong.instance
         self._flight = flight
         self.address = address
         self._folder: tuple[str | None] | None = None
         self._mark = mark
+        self._watch = watch
 
     def call(self, call: BrokerCall, arguments: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401
         """See `OwnerLink.call`."""
@@ -122,7 +131,12 @@ class FlightLink:
         request_limit(self._flight.config).check(len(body), TOO_LARGE)
         slowest_ms = len(body) * 1000 // FETCH_BYTES_PER_S_MIN
         timeout_ms += slowest_ms
-        (answer,) = self._flight.ask(self.address, call.name, body, timeout_ms=timeout_ms)
+
+        def ask() -> pa.Buffer:
+            (answer,) = self._flight.ask(self.address, call.name, body, timeout_ms=timeout_ms)
+            return answer
+
+        answer = ask() if self._watch is None else self._watch.during(ask, self.instance)
         return call.decode_answer(answer)
 
     def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:

@@ -16,7 +16,8 @@ import pyarrow.flight as fl
 from millrace.config import Config
 from millrace.errors import MemberLost
 from millrace.storage import documents
-from millrace.storage.local import LocalStore
+from millrace.storage.store import Store
+from millrace.storage.workspace_home import store_at
 from millrace.transport.flight.flight_calls import CallCut, CallRefused, FlightCalls
 from millrace.transport.flight.guarded_server import (
     Admission,
@@ -98,12 +99,12 @@ class StreamAddress:
 
     def find(self) -> str:
         """Where the stream answers now."""
-        data = LocalStore(self.path).read(_file(self.read))
+        data = store_at(self.path, Config()).read(_file(self.read))
         recorded = documents.hint(data, documents.AddressHint)
         return self.planned if recorded is None else recorded.address
 
 
-def tell(store: LocalStore, read: str, address: str) -> None:
+def tell(store: Store, read: str, address: str) -> None:
     """Write the address of a coordinated read's stream to its file, over an earlier one."""
     store.make_folder(FOLDER)
     store.replace(_file(read), documents.AddressHint(address).to_json())

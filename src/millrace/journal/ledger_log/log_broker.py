@@ -1,0 +1,202 @@
+"""The broker of journals whose ledger is a log: any host may open it, and the last one owns it.
+
+Invariant: this owner writes nothing that counts once another has opened the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from millrace.config import Config
+from millrace.durations import ms
+from millrace.errors import BrokerStopped, Conflict, DataLost, PeerGone, UserError
+from millrace.journal.book_broker import Times
+from millrace.journal.core.values import SegmentFile
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.journal.embedded.ledger.ledger_port import LedgerContent
+from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
+from millrace.journal.embedded.row_storage import SEGMENTS, RowStorage
+from millrace.journal.embedded.segment_disk import LocalDisk, SegmentDisk
+from millrace.journal.ledger_log.decision_log import DecisionLog
+from millrace.journal.ledger_log.log_ledger import LogLedger
+from millrace.journal.ledger_log.store_disk import StoreDisk
+from millrace.journal.ledger_log.whole_files import ADOPTED, BucketStorage, WholeFileStorage
+from millrace.storage.scratch import own_folder, scratch_folder
+from millrace.storage.store import Store, storage_errors
+
+_ADOPTION: Final = "adoption-"
+_logger: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalPlace:
+    """Where journals lie: a folder of a store, and where files to adopt are written."""
+
+    store: Store
+    folder: str
+    root: str
+    """The path of the folder, if it is one of a disk."""
+    adoption: str
+
+
+class LogBroker(EmbeddedBroker):
+    """Journals in a folder or bucket that all hosts see. Made by `LogBroker.open_log`."""
+
+    def __init__(
+        self,
+        place: JournalPlace,
+        ledger: LogLedger,
+        content: LedgerContent,
+        stores: RowStorage,
+        config: Config,
+        times: Times,
+    ) -> None:
+        """Use `LogBroker.open_log`."""
+        self._store = place.store
+        self._folder = place.folder
+        self._adoption = place.adoption
+        self._log_ledger = ledger
+        self._swept_at = time.monotonic()
+        self._opened = contextlib.ExitStack()
+        is_read_only = ledger.is_read_only
+        super().__init__(
+            place.root,
+            content,
+            stores,
+            self._opened.close,
+            config,
+            times,
+            is_read_only=is_read_only,
+        )
+
+    @classmethod
+    def open_log(
+        cls,
+        store: Store,
+        folder: str,
+        log: DecisionLog,
+        config: Config,
+        *,
+        times: Times | None = None,
+        accept_loss: AcceptLoss = False,
+        known_end: int = 0,
+        epoch_seen: int | None = None,
+    ) -> Self:
+        """Open the journals in a folder of a store, as their owner from now on.
+
+        Args:
+            store: of the workspace.
+            folder: the folder of the journals, within it.
+            log: where decisions are kept.
+            config: limits.
+            times: where to get the time from.
+            accept_loss: see `millrace.open`.
+            known_end: a record that is known to have been in the log.
+            epoch_seen: leave an owner with a higher epoch than this in place: `AlreadyOwned`.
+        """
+        waiting = min(config.journal_waiting_total_bytes_max, config.ledger_waiting_bytes_max)
+        config = replace(config, journal_waiting_total_bytes_max=waiting)
+        with contextlib.ExitStack() as opened:
+            ledger = LogLedger(
+                log, config, accept_loss=accept_loss, known_end=known_end, epoch_seen=epoch_seen
+            )
+            opened.callback(ledger.close)
+            content = ledger.load()
+            disk: SegmentDisk
+            stores: RowStorage
+            if store.remote:
+                root, disk = "", StoreDisk(store, folder)
+                adoption = opened.enter_context(scratch_folder(own_folder(), _ADOPTION))
+                stores = BucketStorage.of(content, root, disk, ledger, config)
+                assert isinstance(stores, BucketStorage)
+                stores.adoption = adoption
+            else:
+                root, disk = store.path(folder), LocalDisk()
+                adoption = os.path.join(root, ADOPTED)
+                store.make_folder(f"{folder}/{ADOPTED}")
+                stores = WholeFileStorage.of(content, root, disk, ledger, config)
+            place = JournalPlace(store, folder, root, adoption)
+            made = cls(place, ledger, content, stores, config, times or Times())
+            made._opened.push(opened.pop_all())
+        _logger.info("opened the journals in %s under epoch %s", log.name, ledger.epoch)
+        return made
+
+    @property
+    def last_number(self) -> int:
+        """The last record of the log, as far as this owner knows."""
+        return self._log_ledger.number
+
+    def check_owner(self) -> None:
+        """See that no other process owns the journals by now; `OwnerReplaced` if one does."""
+        try:
+            self._log_ledger.check()
+        except BrokerStopped as error:
+            self._group_commit.stop(str(error), type(error))
+            raise
+
+    def adoption_folder(self) -> str:
+        """See `Broker.adoption_folder`: in front of a bucket, a folder of this host."""
+        return self._adoption
+
+    # Inside.
+    def _afterwards(self) -> None:
+        # The next append that needs the store reports that it is away.
+        with contextlib.suppress(PeerGone):
+            super()._afterwards()
+        self._log_ledger.snapshot_if_due()
+
+    def _path(self, file: str) -> str:
+        return file if self._store.remote else super()._path(file)
+
+    def _sync_removed(self, folders: Iterable[str]) -> None:
+        if not self._store.remote:
+            super()._sync_removed(folders)
+
+    def _sweep_adopted(self) -> None:
+        if not self._store.remote:
+            super()._sweep_adopted()
+        grace_s = ms(self._config.unfinished_grace) / 1000
+        if time.monotonic() - self._swept_at >= grace_s:
+            self._swept_at = time.monotonic()
+            self._sweep_leftovers(int(self._times.wall_ns() / 1e6 - grace_s * 1000))
+
+    def _sweep_leftovers(self, before_ms: int) -> None:
+        """Delete old files that no record names: those of owners and writers that died."""
+        named = self._log_ledger.files()
+        folders = [f"{SEGMENTS}/{name}" for name in self._store.names(f"{self._folder}/{SEGMENTS}")]
+        for folder in [*folders, *([ADOPTED] if self._store.remote else [])]:
+            for name in self._store.names(f"{self._folder}/{folder}"):
+                file = f"{folder}/{name}"
+                if file in named:
+                    continue
+                changed_ms = self._store.changed_at_ms(f"{self._folder}/{file}")
+                if changed_ms is not None and changed_ms <= before_ms:
+                    self._store.remove_file(f"{self._folder}/{file}")
+
+    def _check_file(self, file: SegmentFile) -> SegmentFile:
+        if not self._store.remote:
+            return super()._check_file(file)
+        path = os.path.abspath(file.path)
+        inside = f"{ADOPTED}/{os.path.basename(path)}"
+        if os.path.dirname(path) != self._adoption:
+            raise UserError(
+                f"file {path} cannot be adopted from where it lies\n"
+                f"  to fix: write it below {self._adoption}, or use store_file"
+            )
+        if self._book.adopted.get(inside):
+            raise Conflict(f"file {path} was adopted before\n  to fix: look for its rows")
+        with storage_errors(f"looking at {path}"):
+            size = os.path.getsize(path) if os.path.exists(path) else None
+        if size != file.bytes:
+            actual = "it is gone" if size is None else f"{size} bytes"
+            raise DataLost(
+                f"file {path} to adopt is not as it was written\n"
+                f"  expected: {file.bytes} bytes, found: {actual}\n  to fix: write it again"
+            )
+        return replace(file, path=inside)

@@ -1,0 +1,154 @@
+"""A decision log in a folder or a bucket: each record a file that is made once.
+
+    log/{number of 20 digits}          a record: linked into place, or put with If-None-Match: *
+    snapshots/{number of 20 digits}    a snapshot
+
+Invariant: a file appears whole, and the first one of a name stays.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from millrace.config import Config
+from millrace.errors import BrokerStopped, PeerGone, StorageError
+from millrace.faults import fault
+from millrace.journal.ledger_log.decision_log import Added, Snapshot, Taken
+from millrace.storage.store import Store
+
+_DIGITS: Final = 20
+_NOT_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+"""Refusals that come before the file has its name."""
+_SERVER_FAILED: Final = 500
+"""From this status on a server does not know itself what it has done."""
+
+
+class StoreLog:
+    """The log of a workspace's journals, in the workspace."""
+
+    def __init__(self, store: Store, folder: str, config: Config) -> None:
+        self._store = store
+        self._records = f"{folder}/log"
+        self._snapshots = f"{folder}/snapshots"
+        self._config = config
+
+    @property
+    def name(self) -> str:
+        """See `DecisionLog.name`."""
+        return self._store.path(self._records)
+
+    def prepare(self) -> None:
+        """See `DecisionLog.prepare`: a server that ignores conditions is refused."""
+        self._store.probe()
+        for folder in (self._records, self._snapshots):
+            if self._store.make_folder(folder):
+                self._store.sync_folders(folder)
+
+    def add(self, number: int, content: bytes) -> Added | Taken:
+        """See `DecisionLog.add`. Without an answer the same bytes are sent again for a while."""
+        name = _name(self._records, number)
+        until = time.monotonic() + self._config.ledger_retry_ms_max / 1000
+        pause_s = self._config.ledger_retry_ms / 1000
+        is_first = True
+        fault("ledger.log.before_add")
+        while True:
+            try:
+                added = self._store.create(name, content, sync=True)
+                there = None if added else self._store.read(name)
+            except StorageError as error:
+                if is_first and _was_refused(error, is_remote=self._store.remote):
+                    raise
+                raise self._in_doubt(number, error) from error
+            except PeerGone as error:
+                if time.monotonic() >= until:
+                    raise self._in_doubt(number, error) from error
+                is_first = False
+                time.sleep(pause_s)
+                pause_s *= 2
+            else:
+                fault("ledger.log.after_add")
+                return Added() if added or there == content else Taken(there)
+
+    def read(self, number: int) -> bytes | None:
+        """See `DecisionLog.read`."""
+        return self._store.read(_name(self._records, number))
+
+    def numbers(self, first: int) -> Sequence[int]:
+        """See `DecisionLog.numbers`."""
+        return _numbers(self._store.names_after(self._records, f"{first - 1:0{_DIGITS}d}"), first)
+
+    def read_many(self, numbers: Sequence[int]) -> Iterator[tuple[int, bytes | None]]:
+        """See `DecisionLog.read_many`."""
+        page = self._config.s3_calls_at_once
+        for begin in range(0, len(numbers), page):
+            some = numbers[begin : begin + page]
+            yield from zip(some, self._store.each(self.read, some), strict=True)
+
+    def put_snapshot(self, snapshot: Snapshot) -> None:
+        """See `DecisionLog.put_snapshot`."""
+        name = _name(self._snapshots, snapshot.number)
+        if not self._store.create(name, snapshot.content, sync=True):
+            # One that was made before the same records were replayed may be damaged.
+            self._store.replace(name, snapshot.content)
+
+    def snapshots(self) -> Sequence[int]:
+        """See `DecisionLog.snapshots`."""
+        return _numbers(self._store.names(self._snapshots), 0)
+
+    def read_snapshot(self, number: int) -> bytes | None:
+        """See `DecisionLog.read_snapshot`."""
+        return self._store.read(_name(self._snapshots, number))
+
+    def trim(self, before: int, *, keep: Collection[int]) -> None:
+        """See `DecisionLog.trim`."""
+        kept = set(keep)
+        records = [n for n in _numbers(self._store.names(self._records), 0) if n < before]
+        self._store.each(
+            lambda n: self._store.remove_file(_name(self._records, n)),
+            [n for n in records if n not in kept],
+        )
+        for number in self.snapshots():
+            if number < before:
+                self._store.remove_file(_name(self._snapshots, number))
+        self._store.remove_drafts(
+            self._records,
+            changed_before_ms=time.time_ns() // 1_000_000 - self._config.ledger_draft_ms_max,
+        )
+
+    def close(self) -> None:
+        """See `DecisionLog.close`: nothing stays open."""
+
+    def _in_doubt(self, number: int, error: Exception) -> BrokerStopped:
+        return BrokerStopped(
+            f"adding record {number} to {self.name} failed\n  found: {error}\n"
+            "  whether the last requests were saved is not known\n"
+            "  to fix: see that the store can be written, open the journals again and look"
+        )
+
+
+def _name(folder: str, number: int) -> str:
+    return f"{folder}/{number:0{_DIGITS}d}"
+
+
+def _numbers(names: Sequence[str], first: int) -> list[int]:
+    """Numbers among names, in order; unfinished files have others."""
+    return sorted(
+        number
+        for name in names
+        if len(name) == _DIGITS and name.isdigit() and (number := int(name)) >= first
+    )
+
+
+def _was_refused(error: StorageError, *, is_remote: bool) -> bool:
+    """Whether the store said no before anything was there."""
+    cause = error.__cause__
+    if is_remote:
+        answer = getattr(cause, "response", {}).get("ResponseMetadata", {})
+        return (
+            not answer.get("RetryAttempts", 0)
+            and answer.get("HTTPStatusCode", _SERVER_FAILED) < _SERVER_FAILED
+        )
+    return isinstance(cause, OSError) and cause.errno in _NOT_WRITTEN
