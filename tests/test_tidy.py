@@ -162,6 +162,8 @@ PURE = {
     "journal/core/read_limits.py",
     "journal/embedded/ledger/ledger_port.py",
     "journal/embedded/ledger/ledger_saving.py",
+    "journal/ledger_log/decision_log.py",
+    "journal/ledger_log/log_records.py",
     "journal/embedded/many_journals.py",
     "journal/embedded/stored_ranges.py",
     "journal/embedded/ledger/ledger_tables.py",
@@ -214,6 +216,7 @@ OWNED = {
     "botocore": "storage",
     "confluent_kafka": "journal",
     "sqlite3": "journal",
+    "psycopg": "journal",
 }
 # Waits that have no limit of their own, and why each of them ends.
 ENDLESS_WAITS = {

@@ -14,16 +14,19 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.row_format import Flag, stamped_schema
 from millrace.journal.core.values import Fetched, Lease, Published, SegmentFile
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.journal.ledger_log.log_broker import LogBroker
+from millrace.journal.ledger_log.store_log import StoreLog
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.row_files import write_file
+from millrace.storage.local import LocalStore
 from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.journal_owner import OwnedWorkspace, Owner
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
 SCHEMA = pa.schema([("x", pa.int64())])
-KINDS = ("memory", "embedded", "embedded files", "joined")
-""""embedded files" keeps next to nothing inside its ledger and has small segments; "joined" is a
-client of an owner in this process, over Flight."""
+KINDS = ("memory", "embedded", "embedded files", "log", "joined")
+""""embedded files" keeps next to nothing inside its ledger and has small segments; "log" has
+a log for a ledger, in a folder; "joined" is a client of an owner in this process, over Flight."""
 FILES = Config().with_options(
     journal_small_bytes_max=1, journal_segment_bytes_target=4096, journal_range_bytes_target=512
 )
@@ -68,6 +71,9 @@ class Place:
         if self.kind == "joined":
             self.opened.append(self._join())
             return self.opened[-1]
+        if self.kind == "log":
+            self.opened.append(open_log(self.folder, self.config, self.hands.times()))
+            return self.opened[-1]
         config = FILES if self.kind == "embedded files" else self.config
         self.opened.append(EmbeddedBroker.open(str(self.folder), config, times=self.hands.times()))
         return self.opened[-1]
@@ -99,6 +105,12 @@ class Place:
             address=self.owner.endpoint.address, workspace_id="test", token=TOKEN
         )
         return join_journals(where, self.config)
+
+
+def open_log(folder: Path, config: Config, times: Times | None = None) -> LogBroker:
+    """Journals whose ledger is a log in a folder."""
+    store = LocalStore(str(folder))
+    return LogBroker.open_log(store, "j", StoreLog(store, "j", config), config, times=times)
 
 
 def column(values: Iterable[int | None]) -> pa.RecordBatch:

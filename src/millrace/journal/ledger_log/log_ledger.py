@@ -60,11 +60,11 @@ class LogLedger(TableReader):
         self._resources = contextlib.ExitStack()
         self._making: WorkerThread | None = None
         self._closing = threading.Lock()
-        log.prepare()
-        folder = self._resources.enter_context(scratch_folder(own_folder(), _REPLICA))
-        self._path = os.path.join(folder, _TABLES)
-        self._folder = folder
+        self._resources.callback(log.close)
         try:
+            log.prepare()
+            self._folder = self._resources.enter_context(scratch_folder(own_folder(), _REPLICA))
+            self._path = os.path.join(self._folder, _TABLES)
             self._writer, self._position = replica.build(log, self._path)
             self._resources.callback(self._writer.close)
             self._readers = ReadingConnections(self._path, is_read_only=False)
@@ -177,7 +177,6 @@ class LogLedger(TableReader):
         with self._closing:
             self._readers.close()
             self._resources.close()
-            self._log.close()
 
     # Inside.
     def _refuse_loss(self, accept_loss: AcceptLoss) -> None:

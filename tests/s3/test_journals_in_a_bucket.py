@@ -1,0 +1,58 @@
+"""Journals of a workspace in a bucket: kept, read and taken over there."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+from millrace.config import Config
+from millrace.errors import OwnerReplaced
+from millrace.journal.ledger_log.log_broker import LogBroker
+from millrace.journal.ledger_log.store_log import StoreLog
+from millrace.storage.object_store import ObjectStore
+
+SCHEMA = pa.schema([("x", pa.int64())])
+SMALL = Config(ledger_snapshot_records=8)
+
+
+def opened(bucket: ObjectStore) -> LogBroker:
+    return LogBroker.open_log(bucket, "journals", StoreLog(bucket, "journals", SMALL), SMALL)
+
+
+def test_a_workspace_in_a_bucket_has_journals_and_coordinated_reads(url: str) -> None:
+    large = list(range(100_000))
+    with mr.open(url) as ws:
+        ws.journals.create("a", SCHEMA)
+        ws.journals.append("a", pa.table({"x": [1, 2]}))
+        ws.journals.append("a", pa.table({"x": large}))
+        with mr.open(url) as joined:
+            joined.journals.append("a", pa.table({"x": [3]}))
+    with mr.open(url) as ws:
+        read = mr.CoordinatedRead("all", [mr.Binding(name="a", prefix="a")])
+        with ws.reads(read) as session:
+            checkpoint = session.next_checkpoint(timeout=60)
+            assert checkpoint is not None
+            rows = session.read(0, checkpoint)
+            session.commit(checkpoint)
+    assert sorted(rows["x"].to_pylist()) == sorted([1, 2, 3, *large])
+
+
+def test_the_put_of_the_last_owner_fails_and_rows_are_whole_files(bucket: ObjectStore) -> None:
+    first = opened(bucket)
+    first.create("a", SCHEMA)
+    for value in range(20):
+        first.append("a", pa.table({"x": [value]}))
+    first.append("a", pa.table({"x": list(range(100_000))}))
+
+    second = opened(bucket)
+
+    with pytest.raises(OwnerReplaced):
+        first.append("a", pa.table({"x": [99]}))
+    second.append("a", pa.table({"x": [7]}))
+    second.truncate_before("a", 100_020, force=True)
+    second.tidy()
+    assert second.read("a", 100_020).rows()["x"].to_pylist() == [7]
+    assert bucket.names("journals/snapshots")
+    first.close()
+    second.close()
