@@ -28,7 +28,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class LogSnapshot:
     """The state as of a record."""
 
     number: int
@@ -61,7 +61,7 @@ class DecisionLog(Protocol):
     def read_many(self, numbers: Sequence[int]) -> Iterator[tuple[int, bytes | None]]:
         """Records in the order given, several at a time where that is worth it."""
 
-    def put_snapshot(self, snapshot: Snapshot) -> None:
+    def put_snapshot(self, snapshot: LogSnapshot) -> None:
         """Keep a snapshot, over one of the same number."""
 
     def snapshots(self) -> Sequence[int]:

@@ -35,7 +35,7 @@ _logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class JournalPlace:
+class LogPlace:
     """Where journals lie: a folder of a store, and where files to adopt are written."""
 
     store: Store
@@ -50,7 +50,7 @@ class LogBroker(EmbeddedBroker):
 
     def __init__(
         self,
-        place: JournalPlace,
+        place: LogPlace,
         ledger: LogLedger,
         content: LedgerContent,
         stores: RowStorage,
@@ -121,7 +121,7 @@ class LogBroker(EmbeddedBroker):
                 adoption = os.path.join(root, ADOPTED)
                 store.make_folder(f"{folder}/{ADOPTED}")
                 stores = WholeFileStorage.of(content, root, disk, ledger, config)
-            place = JournalPlace(store, folder, root, adoption)
+            place = LogPlace(store, folder, root, adoption)
             made = cls(place, ledger, content, stores, config, times or Times())
             made._opened.push(opened.pop_all())
         _logger.info("opened the journals in %s under epoch %s", log.name, ledger.epoch)

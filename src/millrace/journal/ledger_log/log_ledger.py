@@ -27,7 +27,7 @@ from millrace.journal.embedded.ledger.ledger_tables import FORMAT_VERSION
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.journal.embedded.ledger.table_reader import TableReader
 from millrace.journal.ledger_log import log_records, replica
-from millrace.journal.ledger_log.decision_log import Added, DecisionLog, Snapshot, Taken
+from millrace.journal.ledger_log.decision_log import Added, DecisionLog, LogSnapshot, Taken
 from millrace.journal.ledger_log.log_records import LogRecord, OwnerOpening
 from millrace.storage.scratch import own_folder, scratch_folder
 from millrace.wakeup import WorkerThread, still_running
@@ -191,7 +191,7 @@ class LogLedger(TableReader):
             replica.mark_resumed(self._writer, resumed)
             tables = os.path.join(self._folder, secrets.token_hex(8))
             content = replica.snapshot_of(self._path, tables).content
-            self._log.put_snapshot(Snapshot(resumed, content))
+            self._log.put_snapshot(LogSnapshot(resumed, content))
             self._position = replica.LogPosition(
                 number=resumed,
                 epoch=self._position.epoch,

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from millrace.config import Config
-from millrace.errors import BrokerStopped, LedgerUnreachable, StorageError, UserError
+from millrace.errors import BrokerStopped, PeerGone, StorageError, UserError
 from millrace.faults import fault
-from millrace.journal.ledger_log.decision_log import Added, Snapshot, Taken
+from millrace.journal.ledger_log.decision_log import Added, LogSnapshot, Taken
 
 if TYPE_CHECKING:
     import psycopg
@@ -143,7 +143,7 @@ class PostgresLog:
                 rows = {row[0]: bytes(row[1]) for row in db.execute(query, (self._workspace, some))}
             yield from ((number, rows.get(number)) for number in some)
 
-    def put_snapshot(self, snapshot: Snapshot) -> None:
+    def put_snapshot(self, snapshot: LogSnapshot) -> None:
         """See `DecisionLog.put_snapshot`."""
         with self._used() as db:
             db.execute(_PUT_SNAPSHOT, (self._workspace, snapshot.number, snapshot.content))
@@ -209,7 +209,7 @@ class PostgresLog:
                 yield db
         except pg.Error as error:
             if _is_passing(error):
-                raise LedgerUnreachable(
+                raise PeerGone(
                     f"{self.name} does not answer\n  found: {_words(error)}\n"
                     "  to fix: see that the server runs and can be reached, and ask again"
                 ) from error

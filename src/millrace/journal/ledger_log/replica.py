@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.errors import Corrupt, DataLost, FormatError
+from millrace.errors import Corrupt, DataLost
 from millrace.journal.embedded.ledger import ledger_saving, ledger_tables
 from millrace.journal.embedded.ledger.ledger_connections import connect
 from millrace.journal.embedded.ledger.ledger_saving import Change
 from millrace.journal.embedded.ledger.table_reader import check_tables, make_tables
 from millrace.journal.ledger_log import log_records
-from millrace.journal.ledger_log.decision_log import DecisionLog, Snapshot
+from millrace.journal.ledger_log.decision_log import DecisionLog, LogSnapshot
 from millrace.journal.ledger_log.log_records import LogRecord
 
 _PUT_OPENING: Final = "REPLACE INTO openings VALUES (?, ?, ?)"
@@ -127,7 +127,7 @@ def apply(db: sqlite3.Connection, record: LogRecord, changes: Sequence[Change]) 
         raise
 
 
-def snapshot_of(path: str, scratch: str) -> Snapshot:
+def snapshot_of(path: str, scratch: str) -> LogSnapshot:
     """The state of the tables at `path`, while others write them; `scratch` is a file to use."""
     db = connect(path, is_read_only=False)
     try:
@@ -141,7 +141,7 @@ def snapshot_of(path: str, scratch: str) -> Snapshot:
         finally:
             copy.close()
         with open(scratch, "rb") as file:
-            return Snapshot(number, log_records.encode_snapshot(file.read()))
+            return LogSnapshot(number, log_records.encode_snapshot(file.read()))
     finally:
         os.unlink(scratch)
 
@@ -154,10 +154,7 @@ def open_tables(path: str, *, is_new: bool) -> sqlite3.Connection:
         db.execute("PRAGMA synchronous = OFF")
         if is_new:
             make_tables(db)
-        try:
-            check_tables(db, path)
-        except FormatError as error:
-            raise FormatError(f"{error}\n  found: a snapshot of another version") from error
+        check_tables(db, path)
     except BaseException:
         db.close()
         raise

@@ -16,7 +16,7 @@ from typing import Final
 from millrace.config import Config
 from millrace.errors import BrokerStopped, PeerGone, StorageError
 from millrace.faults import fault
-from millrace.journal.ledger_log.decision_log import Added, Snapshot, Taken
+from millrace.journal.ledger_log.decision_log import Added, LogSnapshot, Taken
 from millrace.storage.store import Store
 
 _DIGITS: Final = 20
@@ -87,7 +87,7 @@ class StoreLog:
             some = numbers[begin : begin + page]
             yield from zip(some, self._store.each(self.read, some), strict=True)
 
-    def put_snapshot(self, snapshot: Snapshot) -> None:
+    def put_snapshot(self, snapshot: LogSnapshot) -> None:
         """See `DecisionLog.put_snapshot`."""
         name = _name(self._snapshots, snapshot.number)
         if not self._store.create(name, snapshot.content, sync=True):
