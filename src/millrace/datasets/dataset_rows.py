@@ -162,7 +162,7 @@ class DatasetRows(DatasetSelect):
     def offset(self, rows: int) -> Self:
         """All rows but the first ones: after a sort those it puts first, else any."""
         check_rows(rows, f"offset({rows!r})")
-        return self._on_spark("offset", rows, reason="rows are skipped by Spark")
+        return self._with(limit(self._relation, None, rows))
 
     def repartition(self, partitions: int | ColumnOrName, *keys: ColumnOrName) -> Self:
         """Rows by hash of the keys into this many partitions; without keys, evenly.

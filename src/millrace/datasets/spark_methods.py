@@ -73,7 +73,6 @@ BY_SPARK: Final[dict[str, str]] = {
     "sample": "with its random numbers",
     "sampleBy": "with its random numbers",
     "randomSplit": "with its random numbers",
-    "offset": "over the sorted rows",
     "toPandas": "with its choice of types, over the saved rows",
     "foreach": "over the saved rows",
     "foreachPartition": "over the saved rows",

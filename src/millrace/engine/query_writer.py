@@ -91,13 +91,18 @@ def _filter(node: Filter, rows: str) -> str:
 
 @body_of.register
 def _limit(node: Limit, rows: str) -> str:
-    return f"SELECT * FROM {rows} LIMIT {node.rows}"
+    return f"SELECT * FROM {rows}{_part(node)}"
 
 
 @body_of.register
 def _sort(node: Sort, rows: str) -> str:
+    order = ", ".join(key.sql() for key in node.order)
+    return f"SELECT * FROM {rows} ORDER BY {order}{_part(node)}"
+
+
+def _part(node: Limit | Sort) -> str:
     first = "" if node.rows is None else f" LIMIT {node.rows}"
-    return f"SELECT * FROM {rows} ORDER BY {', '.join(key.sql() for key in node.order)}{first}"
+    return f"{first} OFFSET {node.skipped}" if node.skipped else first
 
 
 @body_of.register

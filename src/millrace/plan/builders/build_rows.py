@@ -59,9 +59,9 @@ def drop_duplicates(
     return relation.over(native_or_spark(context, native, [node], spark_sql))
 
 
-def limit(relation: Relation, rows: int) -> Relation:
-    """The first rows: after a sort those it puts first, else any."""
-    return relation.over(first_rows(relation.node, rows))
+def limit(relation: Relation, rows: int | None, skipped: int = 0) -> Relation:
+    """The first rows, without those that are skipped: after a sort as it puts them, else any."""
+    return relation.over(first_rows(relation.node, rows, skipped))
 
 
 def repartition(relation: Relation, partitions: int, keys: Sequence[Attribute]) -> Relation:

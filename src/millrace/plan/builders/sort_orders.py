@@ -80,12 +80,20 @@ def _refuse_other_words(tree: exp.Expression, text: str) -> None:
     )
 
 
-def first_rows(plan: Node, rows: int) -> Node:
-    """The first rows of a plan; a sorted plan keeps only these rows while it sorts."""
+def first_rows(plan: Node, rows: int | None, skipped: int = 0) -> Node:
+    """The first rows of a plan, or all, without those that are skipped.
+
+    A sorted plan keeps only these rows while it sorts.
+    """
     match plan:
-        case Sort(rows=before):
-            return replace(plan, rows=rows if before is None else min(rows, before))
+        case _ if rows is None and not skipped:
+            return plan
+        case Sort(rows=before, skipped=already):
+            left = None if before is None else max(0, before - skipped)
+            counts = [count for count in (left, rows) if count is not None]
+            most = min(counts) if counts else None
+            return replace(plan, rows=most, skipped=already + skipped)
         case Project(child=Sort() as child):
-            return replace(plan, child=first_rows(child, rows))
+            return replace(plan, child=first_rows(child, rows, skipped))
         case _:
-            return Limit(plan, rows)
+            return Limit(plan, rows, skipped)

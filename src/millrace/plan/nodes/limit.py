@@ -1,4 +1,4 @@
-"""The first rows."""
+"""The first rows, or all but some of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from millrace.plan.nodes.placement import Placement
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limit(UnaryNode):
-    """The first rows of the child."""
+    """The first rows of the child, without those that are skipped; None for all others."""
 
     child: Node
-    rows: int
+    rows: int | None
+    skipped: int = 0
 
     @property
     def output_placement(self) -> Placement | None:
@@ -26,4 +27,6 @@ class Limit(UnaryNode):
 
     def describe(self) -> str:
         """The number of rows."""
-        return f"limit {self.rows}"
+        if self.rows is None:
+            return f"offset {self.skipped}"
+        return f"limit {self.rows}" + (f" offset {self.skipped}" if self.skipped else "")

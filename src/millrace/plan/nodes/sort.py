@@ -36,11 +36,12 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sort(UnaryNode):
-    """Rows in order; with `rows`, only that many."""
+    """Rows in order; with `rows`, only that many, after those that are skipped."""
 
     child: Node
     order: tuple[SortKey, ...]
     rows: int | None = None
+    skipped: int = 0
 
     @property
     def output_placement(self) -> Placement | None:
@@ -54,7 +55,8 @@ class Sort(UnaryNode):
 
     def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
         """Any filter, unless only the first rows are kept."""
-        return ({name: name for name in columns} if self.rows is None else None,)
+        whole = self.rows is None and not self.skipped
+        return ({name: name for name in columns} if whole else None,)
 
     def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """The needed columns and the sort keys."""
@@ -63,7 +65,8 @@ class Sort(UnaryNode):
     def describe(self) -> str:
         """The order."""
         first = "" if self.rows is None else f", first {self.rows}"
-        return f"sort by {', '.join(map(str, self.order))}{first}"
+        skipped = f", without the first {self.skipped}" if self.skipped else ""
+        return f"sort by {', '.join(map(str, self.order))}{first}{skipped}"
 
 
 def range_of(order: tuple[SortKey, ...], partitions: int) -> ByRange | None:

@@ -114,8 +114,10 @@ def _with_exchanges(node: Node, sizes: PlanLimits) -> Node:
         ):
             by = ByHash(keys, sizes.partitions(scanned_bytes(placed)))
             return replace(placed, child=Exchange(placed, by, "rows with equal keys must meet"))
-        case Limit(child=child) if child.output_placement != GATHER:
-            return replace(placed, child=Exchange(placed, GATHER, "the first rows of all"))
+        case Limit(child=child, rows=rows) if child.output_placement != GATHER:
+            if rows is not None:
+                child = replace(placed, rows=rows + placed.skipped, skipped=0)
+            return replace(placed, child=Exchange(child, GATHER, "the first rows of all"))
         case Limit():
             return placed
         case _ if placed.requires_shuffle():
@@ -197,7 +199,10 @@ def _place_sort(node: Sort, sizes: PlanLimits) -> Node:
     if node.child.output_placement == GATHER:
         return node
     if node.rows is not None:
-        return replace(node, child=Exchange(node, GATHER, "the first rows of all"))
+        first = replace(node, rows=node.rows + node.skipped, skipped=0)
+        return replace(node, child=Exchange(first, GATHER, "the first rows of all"))
+    if node.skipped:
+        return replace(node, child=Exchange(node.child, GATHER, "the first rows are left out"))
     by = range_of(node.order, sizes.partitions_max)
     if by is None:
         return replace(node, child=Exchange(node.child, GATHER, "this order is made in one place"))

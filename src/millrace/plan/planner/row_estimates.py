@@ -103,7 +103,7 @@ class RowEstimates:
                 return float(sum(sum(count) for count in counts if count is not None))
             case Filter(child=child, condition=condition):
                 return self.rows(child) * self.selectivity(condition, child)
-            case Limit(child=child, rows=most):
+            case Limit(child=child, rows=most) if most is not None:
                 return min(float(most), self.rows(child))
             case Sort(child=child, rows=most) if most is not None:
                 return min(float(most), self.rows(child))

@@ -34,13 +34,13 @@ def ordered_and_limited(scope: QueryScope, relation: Relation, tree: exp.Express
 
 
 def limited(relation: Relation, tree: exp.Expression) -> Relation:
-    """The first rows, as LIMIT says."""
-    if tree.args.get("offset") is not None:
-        raise NotNative("OFFSET is not built here", found=tree.args["offset"].sql("spark"), fix="")
-    limit = tree.args.get("limit")
-    if limit is None or limit.expression.name.upper() == "ALL":
-        return relation
-    return relation.over(first_rows(relation.node, row_count(limit.expression)))
+    """The rows that LIMIT and OFFSET leave."""
+    limit, offset = tree.args.get("limit"), tree.args.get("offset")
+    rows = None
+    if limit is not None and limit.expression.name.upper() != "ALL":
+        rows = row_count(limit.expression)
+    skipped = 0 if offset is None else row_count(offset.expression)
+    return relation.over(first_rows(relation.node, rows, skipped))
 
 
 def row_count(tree: exp.Expression) -> int:
