@@ -73,6 +73,24 @@ NATIVE: dict[str, Make] = {
         s.createDataFrame([(1, "x")], "cust bigint, tag string"), "cust"
     ).select("tag", "id"),
     "to df": lambda _, __, c: c.toDF("a", "b", "c"),
+    "rollup": lambda _, o, __: o.rollup("cust", "note").agg(F.count("*"), F.grouping("note")),
+    "cube": lambda _, o, __: o.cube("cust", "note").agg(F.sum("amount").alias("s")),
+    "grouping sets": lambda _, o, __: o.groupingSets([["cust"], ["note"]], "cust", "note").agg(
+        F.count("id").alias("n")
+    ),
+    "pivot": lambda _, o, __: (
+        o.groupBy("cust").pivot("note", ["note 1", "note 3"]).agg(F.sum("amount"), F.count("id"))
+    ),
+    "pivot of all values": lambda _, o, __: o.groupBy("note").pivot("cust").agg(F.max("amount")),
+    "pivot of texts": lambda _, o, __: o.groupBy("note").pivot("cust", [1, 2]).agg(F.min("note")),
+    "unpivot": lambda _, o, __: o.unpivot(["note"], ["id", "amount"], "column", "value"),
+    "unpivot of all others": lambda _, __, c: c.unpivot(["name"], None, "column", "value"),
+    "fill": lambda _, o, __: o.fillna(0).na.fill("?", subset=["note"]),
+    "fill by column": lambda _, o, __: o.fillna({"cust": 7, "note": "none"}),
+    "drop missing": lambda _, o, __: o.dropna().na.drop(thresh=2, subset=["cust", "note", "id"]),
+    "replace": lambda _, o, __: o.replace({"note 1": "one", "note 2": None}),
+    "replace numbers": lambda _, o, __: o.replace([1, 3], [10, 30], ["cust", "amount"]),
+    "offset": lambda _, o, __: o.orderBy("id").offset(50),
 }
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import TYPE_CHECKING, Self
 
 from sqlglot import exp
@@ -23,6 +22,7 @@ from millrace.datasets.grouped_data import GroupedData
 from millrace.datasets.html_tables import html_columns, html_rows
 from millrace.plan.builders.build_select import attribute_tree
 from millrace.plan.builders.name_resolution import resolve
+from millrace.plan.builders.reshape.grouping_sets import cube_sets, rollup_sets
 from millrace.sql.name_checks import check_rows
 
 if TYPE_CHECKING:
@@ -59,16 +59,12 @@ class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites, Da
     def rollup(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
         """Groups by all keys, by all but the last, and so on, and of all rows."""
         trees = self._keys("rollup", keys)
-        sets = tuple(trees[:count] for count in range(len(trees), -1, -1))
-        return GroupedData(self, trees, _shown(keys), sets)
+        return GroupedData(self, trees, _shown(keys), tuple(rollup_sets(trees)))
 
     def cube(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
         """Groups by every choice of keys."""
         trees = self._keys("cube", keys)
-        sets = tuple(
-            some for count in range(len(trees), -1, -1) for some in combinations(trees, count)
-        )
-        return GroupedData(self, trees, _shown(keys), sets)
+        return GroupedData(self, trees, _shown(keys), tuple(cube_sets(trees)))
 
     def groupingSets(
         self, groupingSets: Sequence[Sequence[ColumnOrName]], *keys: ColumnOrName

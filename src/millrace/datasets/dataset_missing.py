@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Generic, Self, TypeVar
-
-from sqlglot import exp
+from typing import Generic, Self, TypeVar
 
 from millrace.datasets.dataset_base import shown_call
 from millrace.datasets.dataset_select import DatasetSelect
 from millrace.errors import UserError
-from millrace.plan.builders.build_select import attribute_tree
-from millrace.plan.relation import Attribute
-from millrace.sql.connect_literals import cast_tree
-from millrace.sql.types import SqlType, from_arrow
-
-Fill = bool | int | float | str
-_FLOATS: Final = frozenset({"float", "double"})
-_INTEGERS: Final = frozenset({"tinyint", "smallint", "int", "bigint"})
-_NUMBERS: Final = _FLOATS | _INTEGERS | {"decimal"}
+from millrace.plan.builders.reshape.missing_values import Fill, filled, replaced, without_missing
+from millrace.sql.typed_sql import NotNative
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -45,12 +37,8 @@ class DatasetMissing(DatasetSelect):
             names = self._subset(subset, call)
             wanted = dict.fromkeys(names, value)
         exact = isinstance(value, Mapping)
-        new = {}
-        for attribute, kind in self._kinds():
-            given = wanted.get(attribute.label.lower())
-            if given is not None and _fits(given, kind, exact=exact):
-                new[attribute.label] = _filled(attribute, kind, given)
-        return self._replaced(new, call)
+        with self._building(call) as context:
+            return self._with(filled(context, self._relation, wanted, exact=exact))
 
     def dropna(
         self,
@@ -66,27 +54,9 @@ class DatasetMissing(DatasetSelect):
         if how not in ("any", "all"):
             raise UserError(f'{call}: how is {how!r}\n  to fix: write "any" or "all"')
         names = set(self._subset(subset, call))
-        present = [_present(a, kind) for a, kind in self._kinds() if a.label.lower() in names]
-        least = thresh if thresh is not None else len(present) if how == "any" else 1
-        if least <= 0 or not present:
-            return self._with(self._relation)
-        if least == len(present):
-            condition = _joined(exp.And, present)
-        elif least == 1:
-            condition = _joined(exp.Or, present)
-        else:
-            counted = [
-                exp.Case(
-                    ifs=[exp.If(this=part, true=exp.Literal.number(1))],
-                    default=exp.Literal.number(0),
-                )
-                for part in present
-            ]
-            total: exp.Expression = counted[0]
-            for part in counted[1:]:
-                total = exp.Add(this=total, expression=part)
-            condition = exp.GTE(this=total, expression=exp.Literal.number(least))
-        return self._kept(condition, call)
+        least = thresh if thresh is not None else None if how == "any" else 1
+        with self._building(call) as context:
+            return self._with(without_missing(context, self._relation, names, least))
 
     def replace(
         self,
@@ -95,16 +65,18 @@ class DatasetMissing(DatasetSelect):
         subset: str | Sequence[str] | None = None,
     ) -> Self:
         """Rows with other values in place of some."""
+        pairs = _pairs(to_replace, value)
+        if pairs is not None:
+            call = shown_call("replace", [to_replace, subset])
+            names = self._subset(subset, call)
+            with self._building(call) as context, suppress(NotNative):
+                return self._with(replaced(context, self._relation, pairs, names))
         arguments = [to_replace] if value is ... else [to_replace, value]
         if isinstance(to_replace, Mapping):
             arguments = [dict(to_replace)]
-        names = {} if subset is None else {"subset": subset}
-        reason = "values are replaced by Spark, by its rules for types"
-        return self._on_spark("replace", *arguments, reason=reason, **names)
-
-    def _kinds(self) -> list[tuple[Attribute, SqlType]]:
-        pairs = zip(self._relation.visible, self._relation.schema, strict=True)
-        return [(attribute, from_arrow(field.type)) for attribute, field in pairs]
+        given = {} if subset is None else {"subset": subset}
+        reason = "these values are replaced by Spark, by its rules for types"
+        return self._on_spark("replace", *arguments, reason=reason, **given)
 
     def _subset(self, subset: str | Sequence[str] | None, call: str) -> list[str]:
         """The columns that are meant, in lower case."""
@@ -151,51 +123,20 @@ class MissingValues(Generic[D]):
         return self._dataset.replace(to_replace, value, subset)
 
 
-def _fits(value: Fill, kind: SqlType, *, exact: bool) -> bool:
-    """Whether Spark fills columns of this type with this value; named columns take any."""
-    if exact:
-        return True
-    if isinstance(value, bool):
-        return kind.name == "boolean"
-    if isinstance(value, str):
-        return kind.name == "string"
-    return kind.name in _NUMBERS
-
-
-def _filled(attribute: Attribute, kind: SqlType, value: Fill) -> exp.Expression:
-    column = attribute_tree(attribute)
-    if kind.name in _FLOATS:
-        column = _call("nanvl", column, cast_tree(exp.Null(), str(kind), safe=False))
-    return _call("coalesce", column, cast_tree(_literal(value), str(kind), safe=False))
-
-
-def _present(attribute: Attribute, kind: SqlType) -> exp.Expression:
-    column = attribute_tree(attribute)
-    there: exp.Expression = exp.Not(this=exp.Is(this=column, expression=exp.Null()))
-    if kind.name in _FLOATS:
-        number = exp.Not(this=_call("isnan", column.copy()))
-        there = exp.Paren(this=exp.And(this=there, expression=number))
-    return there
-
-
-def _joined(kind: type[exp.And | exp.Or], parts: Sequence[exp.Expression]) -> exp.Expression:
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = kind(this=whole, expression=part)
-    return whole
-
-
-def _literal(value: Fill) -> exp.Expression:
-    if isinstance(value, bool):
-        return exp.Boolean(this=value)
-    if isinstance(value, str):
-        return exp.Literal.string(value)
-    if isinstance(value, float):
-        return cast_tree(exp.Literal.string(repr(value)), "DOUBLE", safe=False)
-    if value < 0:
-        return exp.Neg(this=exp.Literal.number(-value))
-    return exp.Literal.number(value)
-
-
-def _call(name: str, *arguments: exp.Expression) -> exp.Expression:
-    return exp.Anonymous(this=name, expressions=list(arguments))
+def _pairs(to_replace: object, value: object) -> list[tuple[Fill, Fill | None]] | None:
+    """What is replaced by what; None if Spark has to say what this means."""
+    if isinstance(to_replace, Mapping):
+        pairs = list(to_replace.items())
+    elif value is ...:
+        return None
+    else:
+        olds = list(to_replace) if isinstance(to_replace, list | tuple) else [to_replace]
+        news = list(value) if isinstance(value, list | tuple) else [value] * len(olds)
+        if len(olds) != len(news):
+            return None
+        pairs = list(dict(zip(olds, news, strict=True)).items())
+    given = [old for old, _ in pairs] + [new for _, new in pairs if new is not None]
+    for kinds in ((bool,), (str,), (int, float)):
+        if all(isinstance(part, kinds) for part in given):
+            return None if kinds == (int, float) and bool in map(type, given) else pairs
+    return None

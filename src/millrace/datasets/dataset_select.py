@@ -208,16 +208,6 @@ class DatasetSelect(DatasetBase):
                 tree = tree.this
             resolve(tree, self._relation.visible)
 
-    def _replaced(self, columns: Mapping[str, exp.Expression], call: str) -> Self:
-        """The same columns, some with other values."""
-        with self._building(call) as context:
-            return self._with(with_columns(context, self._relation, list(columns.items())))
-
-    def _kept(self, condition: exp.Expression, call: str) -> Self:
-        """The rows for which a tree is true."""
-        with self._building(call) as context:
-            return self._with(where(context, self._relation, condition))
-
     def _relabelled(self, call: str, labels: list[str]) -> Self:
         with self._building(call) as context:
             pairs = zip(self._relation.visible, labels, strict=True)

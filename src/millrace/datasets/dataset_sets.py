@@ -13,12 +13,9 @@ from millrace.datasets.dataset_base import DatasetBase, relation_of_other, shown
 from millrace.datasets.dataset_rows import DatasetRows
 from millrace.errors import UserError
 from millrace.plan.builders.build_select import attribute_tree, select
+from millrace.plan.builders.build_set_rows import row_differences, union_all, union_by_name
 from millrace.plan.builders.name_resolution import resolve
-from millrace.plan.builders.operators import named
-from millrace.plan.relation import Relation
-from millrace.plan.statements.set_operations import row_differences, union_all
-from millrace.sql.connect_literals import cast_tree
-from millrace.sql.types import from_arrow
+from millrace.plan.builders.reshape.build_unpivot import UnpivotedColumns, unpivoted
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -42,29 +39,10 @@ class DatasetSets(DatasetRows):
 
     def unionByName(self, other: DatasetBase, allowMissingColumns: bool = False) -> Self:
         """All rows of both. Columns match by name; with `allowMissingColumns` others are null."""
-        call = "unionByName()"
         mine, theirs = self._relation, relation_of_other(other, "unionByName")
-        for relation in (mine, theirs):
-            if not relation.has_unique_labels:
-                raise UserError(
-                    f"{call}: two columns of one name\n  found: {', '.join(relation.labels)}\n"
-                    "  to fix: give one of them another name"
-                )
-        ours = {label.lower(): label for label in mine.labels}
-        others = {label.lower(): label for label in theirs.labels}
-        lacking = [label for name, label in ours.items() if name not in others]
-        more = [label for name, label in others.items() if name not in ours]
-        if (lacking or more) and not allowMissingColumns:
-            raise UserError(
-                f"{call}: both sides have not the same columns\n"
-                f"  found: {', '.join([*lacking, *more])} on one side alone\n"
-                "  to fix: give allowMissingColumns=True, or select the same columns"
-            )
-        labels = [*mine.labels, *more]
-        left = self._of_labels(call, mine, labels, theirs)
-        right = self._of_labels(call, theirs, labels, mine)
-        with self._building(call) as context:
-            return self._with(union_all(context, [left.only_visible(), right.only_visible()]))
+        with self._building("unionByName()") as context:
+            whole = union_by_name(context, mine, theirs, missing=allowMissingColumns)
+            return self._with(whole)
 
     def intersect(self, other: DatasetBase) -> Self:
         """The rows that both have, each once."""
@@ -101,15 +79,15 @@ class DatasetSets(DatasetRows):
                 given = column_trees([values], relation)
             if not given:
                 raise UserError(f"{call} has no values\n  to fix: name columns to unpivot")
-            sides = []
-            for tree in given:
-                (label,) = select(context, relation, [tree]).labels
-                name = named(exp.Literal.string(label), variableColumnName)
-                bare = tree.this if isinstance(tree, exp.Alias) else tree
-                items = [*(key.copy() for key in kept), name, named(bare, valueColumnName)]
-                sides.append(select(context, relation, items).only_visible())
-            whole = sides[0] if len(sides) == 1 else union_all(context, sides)
-            return self._with(whole)
+            groups = [
+                UnpivotedColumns(
+                    select(context, relation, [tree]).labels[0],
+                    (tree.this if isinstance(tree, exp.Alias) else tree,),
+                )
+                for tree in given
+            ]
+            names = (variableColumnName, [valueColumnName])
+            return self._with(unpivoted(context, relation, kept, groups, *names, nulls=True))
 
     def melt(
         self,
@@ -133,20 +111,3 @@ class DatasetSets(DatasetRows):
         with self._building(call) as context:
             rows = row_differences(context, left, right, matching=matching, every=every)
             return self._with(rows)
-
-    def _of_labels(
-        self, call: str, relation: Relation, labels: list[str], other: Relation
-    ) -> Relation:
-        """The columns of these labels, in their order; those it lacks are null."""
-        mine = {a.label.lower(): a for a in relation.visible}
-        kinds = {a.label.lower(): f.type for a, f in zip(other.visible, other.schema, strict=True)}
-        trees: list[exp.Expression] = []
-        for label in labels:
-            attribute = mine.get(label.lower())
-            if attribute is not None:
-                trees.append(attribute_tree(attribute))
-            else:
-                kind = from_arrow(kinds[label.lower()])
-                trees.append(named(cast_tree(exp.Null(), str(kind), safe=False), label))
-        with self._building(call) as context:
-            return select(context, relation, trees)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
@@ -14,36 +12,27 @@ from sqlglot import exp
 from millrace.datasets.column_arguments import ColumnOrName, column_tree, is_column, value_tree
 from millrace.datasets.dataset_base import building, dataset_with, relation_in
 from millrace.errors import UserError
-from millrace.plan.builders.build_aggregate import GroupedRows
 from millrace.plan.builders.build_context import BuildContext
-from millrace.plan.builders.build_select import attribute_tree, select
-from millrace.plan.builders.build_udf_calls import noted_calls
 from millrace.plan.builders.operators import named
+from millrace.plan.builders.reshape.build_pivot import Pivot, aggregated, pivoted
+from millrace.plan.builders.reshape.pivot_values import (
+    found_values,
+    given_value,
+    literal_of,
+    values_query,
+)
 from millrace.plan.builders.user_code.build_row_functions import Groups, map_groups, map_pairs
 from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.relation import Relation, relation_of
-from millrace.plan.statements.grouping_sets import GroupingSetRows
-from millrace.sql.connect_literals import cast_tree
 from millrace.sql.name_checks import named_texts
-from millrace.sql.typed_sql import ExpressionRefused, NotNative
+from millrace.sql.typed_sql import NotNative
 from millrace.sql.types import from_arrow
 
 if TYPE_CHECKING:
     from millrace.datasets.dataset import Dataset
 
-_PIVOT: Final = "__pivot"
-_PIVOT_VALUES_MAX: Final = 10_000
-"""As Spark's spark.sql.pivotMaxValues."""
 _FUNCTION_NAME: Final = re.compile(r"\w+")
 _NUMBERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double", "decimal"})
-
-
-@dataclass(frozen=True, slots=True)
-class Pivot:
-    """The column whose values become columns, and those values."""
-
-    column: exp.Expression
-    values: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -150,16 +139,18 @@ class GroupedData:
             raise UserError(f"{call} comes after groupBy, once\n  to fix: pivot one column")
         with building(self._dataset, call):
             tree = column_tree(pivot_col, relation_in(self._dataset))
-        if values is None:
-            rows = self._dataset.select(pivot_col).toDF("value").distinct().sort("value")
-            values = rows.limit(_PIVOT_VALUES_MAX + 1)._value()
-            if len(values) > _PIVOT_VALUES_MAX:
-                raise UserError(
-                    f"{call}: the column has too many values\n"
-                    f"  found: more than {_PIVOT_VALUES_MAX:,}\n  to fix: give the values to keep"
-                )
         bare = tree.this if isinstance(tree, exp.Alias) else tree
-        return replace(self, _pivot=Pivot(bare, tuple(values)))
+        relation = relation_in(self._dataset)
+        with building(self._dataset, call) as context:
+            if values is None:
+                query = dataset_with(self._dataset, values_query(context, relation, bare))
+                found = found_values(query.to_arrow())
+            else:
+                found = tuple(
+                    given_value(column_tree(v, relation) if is_column(v) else literal_of(v))
+                    for v in values
+                )
+        return replace(self, _pivot=Pivot((bare,), found))
 
     def applyInPandas(self, func: Callable[..., Any], schema: Any) -> Dataset:  # noqa: ANN401 - Spark's
         """The rows that a function makes of each group, a DataFrame of pandas.
@@ -239,83 +230,6 @@ def rows_function(context: BuildContext, func: object, schema: object, method: s
 
 def _function_name(func: object) -> str:
     return str(getattr(func, "__name__", type(func).__name__))
-
-
-def aggregated(
-    context: BuildContext,
-    relation: Relation,
-    keys: Sequence[exp.Expression],
-    items: Sequence[exp.Expression],
-    sets: Sequence[Sequence[exp.Expression]] | None = None,
-) -> Relation:
-    """The keys and the aggregates of groups; with `sets`, of groups by each set of keys."""
-    grouped: GroupedRows | GroupingSetRows
-    items = [noted_calls(context, item) for item in items]
-    if sets is None:
-        grouped = GroupedRows(context, relation, keys)
-    else:
-        grouped = GroupingSetRows(context, relation, sets)
-    rewritten = [grouped.rewrite_item(item) for item in items]
-    listed = [grouped.rewrite_item(key) for key in keys]
-    return select(context, grouped.relation(), [*listed, *rewritten])
-
-
-def pivoted(
-    context: BuildContext,
-    relation: Relation,
-    keys: Sequence[exp.Expression],
-    pivot: Pivot,
-    items: Sequence[exp.Expression],
-) -> Relation:
-    """Groups by keys, with the aggregates of each value of a column in columns of their own.
-
-    As Spark does it: first groups by the keys and the column, then the value of each group.
-    """
-    long = aggregated(context, relation, [*keys, named(pivot.column, _PIVOT)], items)
-    key_trees = [attribute_tree(a) for a in long.visible[: len(keys)]]
-    values = long.visible[len(keys) + 1 :]
-    column = attribute_tree(long.visible[len(keys)])
-    wide = []
-    for value in pivot.values:
-        literal = value_literal(value, relation)
-        for attribute in values:
-            label = value_label(value)
-            if len(values) > 1:
-                label = f"{label}_{attribute.label}"
-            same = exp.NullSafeEQ(this=column.copy(), expression=literal.copy())
-            first = exp.Anonymous(this="first", expressions=[attribute_tree(attribute)])
-            chosen = exp.Filter(this=first, expression=exp.Where(this=same))
-            wide.append(named(chosen, label))
-    return aggregated(context, long, key_trees, wide)
-
-
-def value_literal(value: Any, relation: Relation) -> exp.Expression:  # noqa: ANN401 - a user's value
-    """A value of Python, or a column of a literal, as a tree."""
-    if is_column(value):
-        return column_tree(value, relation)
-    if value is None:
-        return exp.Null()
-    if isinstance(value, bool):
-        return exp.Boolean(this=value)
-    if isinstance(value, str):
-        return exp.Literal.string(value)
-    if isinstance(value, int | float | Decimal):
-        text = exp.Literal.number(str(abs(value)))
-        return exp.Neg(this=text) if value < 0 else text
-    if isinstance(value, datetime):
-        return cast_tree(exp.Literal.string(str(value)), "TIMESTAMP", safe=False)
-    if isinstance(value, date):
-        return cast_tree(exp.Literal.string(str(value)), "DATE", safe=False)
-    raise ExpressionRefused(
-        "this is no value of a column", found=repr(value), fix="give numbers, texts or dates"
-    )
-
-
-def value_label(value: object) -> str:
-    """The name of a column for a value, as Spark's cast to text has it."""
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_function(value: object, name: str, relation: Relation) -> bool:

@@ -43,9 +43,10 @@ def connect_relation(
     catalog: SqlViews,
     files: Callable[[Sequence[str], str], Node],
     rows: Callable[[pa.Table], Node],
+    run: Callable[[Node], pa.Table],
 ) -> Relation:
     """The rows of a Connect DataFrame. `catalog` has no views: names are those of Spark."""
-    sources = _Sources(frame, config, catalog, files, rows)
+    sources = _Sources(frame, config, catalog, files, rows, run)
     message = frame._plan.plan(frame.sparkSession.client)  # noqa: SLF001 - there is no other way
     with limits_of(config), as_user_error("from_spark(...)"):
         relation = ConnectPlan(catalog.context(), sources).relation(message)
@@ -62,9 +63,10 @@ class _Sources:
         catalog: SqlViews,
         files: Callable[[Sequence[str], str], Node],
         rows: Callable[[pa.Table], Node],
+        run: Callable[[Node], pa.Table],
     ) -> None:
         self._frame, self._config, self._catalog = frame, config, catalog
-        self._files, self._rows = files, rows
+        self._files, self._rows, self._run = files, rows, run
 
     def files(self, form: str, paths: Sequence[str], options: Mapping[str, str]) -> Relation | None:
         """Files that are read natively; None if Spark has to read them.
@@ -87,6 +89,10 @@ class _Sources:
     def rows(self, table: pa.Table) -> Relation:
         """Rows of the client."""
         return relation_of(self._rows(table))
+
+    def rows_now(self, relation: Relation) -> pa.Table:
+        """The rows of a query that runs now."""
+        return self._run(relation.output())
 
     def statement(
         self, text: str, arguments: Mapping[str, exp.Expression] | Sequence[exp.Expression]

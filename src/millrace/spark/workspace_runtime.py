@@ -275,7 +275,12 @@ class WorkspaceRuntime:
             return self.dataset(frame_scan(frame, version, self.config))
         catalog = SqlViews(self.config, self, self._files_plan, self._rows_plan)
         relation = connect_plans.connect_relation(
-            frame, self.config, catalog, self._files_plan, self._rows_plan
+            frame,
+            self.config,
+            catalog,
+            self._files_plan,
+            self._rows_plan,
+            lambda plan: self.dataset(plan).to_arrow(),
         )
         return Dataset(relation, self.dataset_runner())
 

@@ -121,6 +121,7 @@ class PlainSparkParser(SparkParser):
 class PlainSparkGenerator(SparkGenerator):
     """Writes what `PlainSparkParser` reads."""
 
+    TABLESAMPLE_SEED_KEYWORD = "REPEATABLE"
     TRANSFORMS: ClassVar[dict[Any, Any]] = {
         **SparkGenerator.TRANSFORMS,
         exp.BitwiseLeftShift: lambda self, node: self.binary(node, "<<"),

@@ -192,12 +192,12 @@ def test_a_query_without_a_native_form_goes_to_spark_over_its_tables() -> None:
         return FrameScan(object(), pa.schema({"a": pa.int64()}), None, ("a",))
 
     context = context_of(TABLES)
-    tree = read("SELECT max(a) AS m FROM (SELECT k AS a FROM t TABLESAMPLE (5 ROWS)) s")
+    inner = "SELECT k AS a FROM t LATERAL VIEW json_tuple('{}', 'b') j"
+    tree = read(f"SELECT max(a) AS m FROM ({inner}) s")
     relation = statement_relation(type(context)(catalog=context.catalog, on_spark=on_spark), tree)
     assert relation.labels == ["m"]
-    assert asked == [
-        (["input_0"], "SELECT k AS a FROM input_0 TABLESAMPLE (5 ROWS) AS `t`"),
-    ]
+    on_view = "SELECT k AS a FROM input_0 AS `t` LATERAL VIEW JSON_TUPLE('{}', 'b') j"
+    assert asked == [(["input_0"], on_view)]
 
 
 def test_parameters_become_literals() -> None:

@@ -14,23 +14,37 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 from sqlglot import exp
 
-from millrace.plan.builders.build_aggregate import GroupedRows
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_relation_join import join_on, join_using
-from millrace.plan.builders.build_rows import distinct
-from millrace.plan.builders.build_select import attribute_tree, select, where, with_columns
+from millrace.plan.builders.build_rows import distinct, limit
+from millrace.plan.builders.build_select import (
+    attribute_tree,
+    expand_stars,
+    select,
+    where,
+    with_columns,
+)
+from millrace.plan.builders.build_set_rows import row_differences, union_all, union_by_name
 from millrace.plan.builders.build_sort import sort
-from millrace.plan.builders.name_resolution import attribute_of, find
-from millrace.plan.builders.sort_orders import first_rows
+from millrace.plan.builders.name_resolution import attribute_of, find, resolve
+from millrace.plan.builders.reshape.build_pivot import Pivot, aggregated, pivoted
+from millrace.plan.builders.reshape.build_unpivot import UnpivotedColumns, unpivoted
+from millrace.plan.builders.reshape.grouping_sets import cube_sets, rollup_sets
+from millrace.plan.builders.reshape.missing_values import (
+    Fill,
+    filled,
+    replaced,
+    without_missing,
+)
+from millrace.plan.builders.reshape.pivot_values import found_values, given_value, values_query
 from millrace.plan.builders.user_code.build_row_functions import map_groups, map_pairs, map_rows
 from millrace.plan.nodes.drop_duplicates import DropDuplicates
 from millrace.plan.nodes.join import JoinKind
 from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.relation import Relation, relation_of
-from millrace.plan.statements.set_operations import row_differences, union_all
 from millrace.sql.connect_expressions import expression_tree, name_parts, name_tree, order_tree
 from millrace.sql.connect_literals import literal_tree
-from millrace.sql.typed_sql import ExpressionRefused, NotNative
+from millrace.sql.typed_sql import NotNative
 
 _JOINS: Final[dict[int, JoinKind]] = {
     1: "inner",
@@ -43,7 +57,6 @@ _JOINS: Final[dict[int, JoinKind]] = {
 }
 _INTERSECT: Final = 1
 _UNION: Final = 2
-_GROUP_BY: Final = 1
 
 
 class ConnectSources(Protocol):
@@ -59,6 +72,9 @@ class ConnectSources(Protocol):
         self, text: str, arguments: Mapping[str, exp.Expression] | Sequence[exp.Expression]
     ) -> Relation:
         """A query over tables of Spark's catalog."""
+
+    def rows_now(self, relation: Relation) -> pa.Table:
+        """The rows of a query that runs now."""
 
     def on_spark(self, message: Any, reason: str) -> Relation:  # noqa: ANN401 - of Spark Connect
         """A part of the plan that Spark computes."""
@@ -93,6 +109,11 @@ class ConnectPlan:
             "map_partitions": self._map_partitions,
             "group_map": self._group_map,
             "co_group_map": self._cogroup_map,
+            "offset": self._offset,
+            "unpivot": self._unpivot,
+            "fill_na": self._fill,
+            "drop_na": self._drop_missing,
+            "replace": self._replace,
         }
 
     def relation(self, message: Any) -> Relation:  # noqa: ANN401 - as above
@@ -151,10 +172,14 @@ class ConnectPlan:
 
     def _set_operation(self, message: Any) -> Relation:  # noqa: ANN401 - as above
         left, right = self.relation(message.left_input), self.relation(message.right_input)
-        if message.by_name:
-            left, right = self._by_name(left, right, missing=message.allow_missing_columns)
+        if message.by_name and message.set_op_type != _UNION:
+            raise NotNative("a set operation by name", fix="")
         if message.set_op_type == _UNION:
-            whole = union_all(self._context, [left.only_visible(), right.only_visible()])
+            if message.by_name:
+                missing = message.allow_missing_columns
+                whole = union_by_name(self._context, left, right, missing=missing)
+            else:
+                whole = union_all(self._context, [left.only_visible(), right.only_visible()])
             return whole if message.is_all else distinct(self._context, whole)
         return row_differences(
             self._context,
@@ -164,50 +189,95 @@ class ConnectPlan:
             every=message.is_all,
         )
 
-    def _by_name(
-        self, left: Relation, right: Relation, *, missing: bool
-    ) -> tuple[Relation, Relation]:
-        """Both sides with the same labels in one order; nulls where a side lacks a column."""
-        theirs = {label.lower(): label for label in right.labels}
-        ours = {label.lower() for label in left.labels}
-        if not missing and ours != set(theirs):
-            raise ExpressionRefused(
-                "the sides of a union by name have different columns",
-                found=f"{', '.join(left.labels)}, and {', '.join(right.labels)}",
-                fix="give both the same columns, or allow missing ones",
-            )
-        labels = [*left.labels, *(theirs[n] for n in theirs if n not in ours)]
-        return self._with_labels(left, labels), self._with_labels(right, labels)
-
-    def _with_labels(self, relation: Relation, labels: Sequence[str]) -> Relation:
-        known = {a.label.lower(): a for a in relation.visible}
-        trees: list[exp.Expression] = []
-        for label in labels:
-            attribute = known.get(label.lower())
-            value = exp.Null() if attribute is None else attribute_tree(attribute)
-            alias = exp.to_identifier(label, quoted=True)
-            trees.append(exp.Alias(this=value, alias=alias))
-        return select(self._context, relation, trees)
-
     def _sort(self, message: Any) -> Relation:  # noqa: ANN401 - as above
         child = self._input(message)
         if message.HasField("is_global") and not message.is_global:
             return child  # An order inside partitions is no order of the rows.
         return sort(self._context, child, [order_tree(order) for order in message.order])
 
+    def _offset(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        return limit(self._input(message), None, message.offset)
+
+    def _unpivot(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        child = self._input(message)
+        kept = expand_stars(child, [expression_tree(tree) for tree in message.ids])
+        if message.HasField("values"):
+            given = expand_stars(child, [expression_tree(t) for t in message.values.values])
+        else:
+            passed = {resolve(tree, child.attributes).name for tree in kept}
+            given = [attribute_tree(a) for a in child.visible if a.column not in passed]
+        if not given:
+            raise NotNative("unpivot without values", fix="")
+        groups = [
+            UnpivotedColumns(select(self._context, child, [tree]).labels[0], (_bare(tree),))
+            for tree in given
+        ]
+        names = (message.variable_column_name, [message.value_column_name])
+        return unpivoted(self._context, child, kept, groups, *names, nulls=True)
+
+    def _fill(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        child = self._input(message)
+        labels = _labels(child, message.cols)
+        values = [value for value in map(_value, message.values) if value is not None]
+        exact = len(values) > 1
+        pairs = zip(labels, values if exact else values * len(labels), strict=True)
+        return filled(self._context, child, dict(pairs), exact=exact)
+
+    def _drop_missing(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        child = self._input(message)
+        least = message.min_non_nulls if message.HasField("min_non_nulls") else None
+        return without_missing(self._context, child, _labels(child, message.cols), least)
+
+    def _replace(self, message: Any) -> Relation:  # noqa: ANN401 - as above
+        child = self._input(message)
+        pairs = [
+            (old, _value(pair.new_value))
+            for pair in message.replacements
+            if (old := _value(pair.old_value)) is not None
+        ]
+        return replaced(self._context, child, pairs, _labels(child, message.cols))
+
     def _limit(self, message: Any) -> Relation:  # noqa: ANN401 - as above
         child = self._input(message)
-        return child.over(first_rows(child.node, message.limit))
+        return limit(child, message.limit)
 
     def _aggregate(self, message: Any) -> Relation:  # noqa: ANN401 - as above
-        if message.group_type != _GROUP_BY or message.grouping_sets:
-            raise NotNative("rollup, cube and pivot of a DataFrame", fix="")
         child = self._input(message)
         keys = [expression_tree(key) for key in message.grouping_expressions]
-        grouped = GroupedRows(self._context, child, keys)
-        values = [expression_tree(value) for value in message.aggregate_expressions]
-        items = [grouped.rewrite_item(tree) for tree in [*keys, *values]]
-        return select(self._context, grouped.relation(), items).only_visible()
+        items = [expression_tree(value) for value in message.aggregate_expressions]
+        match message.group_type:
+            case 1:
+                return aggregated(self._context, child, keys, items)
+            case 2:
+                return aggregated(self._context, child, keys, items, rollup_sets(keys))
+            case 3:
+                return aggregated(self._context, child, keys, items, cube_sets(keys))
+            case 4:
+                return self._pivoted(child, keys, items, message.pivot)
+            case 5:
+                sets = [
+                    [expression_tree(key) for key in part.grouping_set]
+                    for part in message.grouping_sets
+                ]
+                return aggregated(self._context, child, keys, items, sets)
+            case _:
+                raise NotNative("groups of another kind", fix="")
+
+    def _pivoted(
+        self,
+        child: Relation,
+        keys: Sequence[exp.Expression],
+        items: Sequence[exp.Expression],
+        message: Any,  # noqa: ANN401 - as above
+    ) -> Relation:
+        column = expression_tree(message.col)
+        column = column.this if isinstance(column, exp.Alias) else column
+        if message.values:
+            values = tuple(given_value(literal_tree(value)) for value in message.values)
+        else:
+            query = values_query(self._context, child, column)
+            values = found_values(self._sources.rows_now(query))
+        return pivoted(self._context, child, keys, Pivot((column,), values), items)
 
     def _deduplicate(self, message: Any) -> Relation:  # noqa: ANN401 - as above
         if message.within_watermark:
@@ -302,3 +372,27 @@ def _name(name: str) -> exp.Column:
     tree = name_tree(f"`{name.replace('`', '``')}`")
     assert isinstance(tree, exp.Column)
     return tree
+
+
+def _bare(tree: exp.Expression) -> exp.Expression:
+    return tree.this if isinstance(tree, exp.Alias) else tree
+
+
+def _labels(child: Relation, names: Sequence[str]) -> list[str]:
+    """The labels of these columns in lower case; of all, if none is named."""
+    labels = [label.lower() for label in child.labels]
+    wanted = [name.lower() for name in names]
+    if any(labels.count(name) != 1 for name in wanted):
+        raise NotNative("a column that is not there once", found=", ".join(names), fix="")
+    return wanted or labels
+
+
+def _value(message: Any) -> Fill | None:  # noqa: ANN401 - as above
+    """The value of a literal; null is None."""
+    kind = message.WhichOneof("literal_type")
+    if kind == "null":
+        return None
+    if kind not in ("boolean", "long", "integer", "double", "string"):
+        raise NotNative(f"a literal of type {kind} among replaced values", fix="")
+    value: Fill = getattr(message, kind)
+    return value

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import product
 
 from sqlglot import exp
 
 from millrace.plan.builders.build_aggregate import GroupedRows, has_aggregate
 from millrace.plan.builders.name_resolution import find
+from millrace.plan.builders.reshape.grouping_sets import GroupingSetRows, cube_sets, rollup_sets
 from millrace.plan.relation import Relation
-from millrace.plan.statements.grouping_sets import GroupingSetRows
 from millrace.plan.statements.order_clauses import check_ordinal, ordinal
 from millrace.plan.statements.query_scope import QueryScope
 
@@ -80,12 +80,7 @@ def _sets(tree: exp.Expression, names: _SelectList) -> list[_Set]:
             for inner in (_sets(part, names) if _is_sets(part) else [_keys(part, names)])
         ]
     keys = [_keys(part, names) for part in parts]
-    if isinstance(tree, exp.Rollup):
-        chosen = [keys[:count] for count in range(len(keys), -1, -1)]
-    else:
-        chosen = [
-            list(some) for count in range(len(keys), -1, -1) for some in combinations(keys, count)
-        ]
+    chosen = rollup_sets(keys) if isinstance(tree, exp.Rollup) else cube_sets(keys)
     return [tuple(key for group in some for key in group) for some in chosen]
 
 

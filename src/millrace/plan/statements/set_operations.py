@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import pyarrow as pa
 from sqlglot import exp
 
-from millrace.plan.builders.build_aggregate import GroupedRows
-from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_rows import distinct
-from millrace.plan.builders.build_windows import with_window_columns
-from millrace.plan.builders.name_resolution import plan_column
-from millrace.plan.builders.operators import keep, project
-from millrace.plan.nodes.node import Node
-from millrace.plan.nodes.union import Union
-from millrace.plan.relation import Attribute, Relation, free_columns
+from millrace.plan.builders.build_set_rows import row_differences, union_all
+from millrace.plan.relation import Relation
 from millrace.plan.statements.query_scope import QueryScope
-from millrace.sql.typed_sql import ExpressionRefused, NotNative
-from millrace.sql.types import common_with_text, from_arrow
-
-_SIDE = "__side"
-_NUMBER = "__number"
+from millrace.sql.typed_sql import NotNative
 
 
 def set_operation(scope: QueryScope, tree: exp.SetOperation) -> Relation:
@@ -38,25 +25,6 @@ def set_operation(scope: QueryScope, tree: exp.SetOperation) -> Relation:
     return row_differences(scope.context, left, right, matching=matching, every=every)
 
 
-def union_all(context: BuildContext, sides: Sequence[Relation]) -> Relation:
-    """All rows of all sides; columns match by position and get the type that holds both."""
-    first = sides[0]
-    names = free_columns(first.labels)
-    for side in sides[1:]:
-        if len(side.visible) != len(names):
-            raise ExpressionRefused(
-                "the sides of a set operation have different numbers of columns",
-                found=f"{len(names)} and {len(side.visible)}",
-                fix="select the same columns on both sides",
-            )
-    kinds = [_kind([side.schema.field(at).type for side in sides]) for at in range(len(names))]
-    inputs = tuple(_as(context, side, names, kinds) for side in sides)
-    attributes = tuple(
-        Attribute(label, name) for label, name in zip(first.labels, names, strict=True)
-    )
-    return Relation(Union(inputs, tuple(names)), attributes)
-
-
 def _sides(tree: exp.Expression) -> list[exp.Expression]:
     """The sides of unions of the same kind, from left to right."""
     sides = [tree.expression]
@@ -69,75 +37,3 @@ def _sides(tree: exp.Expression) -> list[exp.Expression]:
         sides.append(below.expression)
         below = below.this
     return [below, *reversed(sides)]
-
-
-def _kind(kinds: Sequence[pa.DataType]) -> str | None:
-    """The type that holds the values of all sides; None if all have the same."""
-    known = [from_arrow(kind) for kind in kinds]
-    whole = known[0]
-    for kind in known[1:]:
-        wider = common_with_text(whole, kind)
-        if wider is None:
-            raise NotNative(
-                "a set operation of types that differ", found=f"{whole}, {kind}", fix=""
-            )
-        whole = wider
-    return None if all(kind == whole for kind in known) else str(whole)
-
-
-def _as(
-    context: BuildContext, side: Relation, names: Sequence[str], kinds: Sequence[str | None]
-) -> Node:
-    columns: list[tuple[str, exp.Expression]] = []
-    for name, kind, attribute in zip(names, kinds, side.visible, strict=True):
-        column: exp.Expression = plan_column(attribute.column)
-        if kind is not None:
-            column = exp.Cast(this=column, to=exp.DataType.build(kind, dialect="spark"))
-        columns.append((name, column))
-    return project(context, side.node, columns)
-
-
-def row_differences(
-    context: BuildContext, left: Relation, right: Relation, *, matching: bool, every: bool
-) -> Relation:
-    """Rows of the left side that are, or are not, on the right side.
-
-    Both sides are one set of rows with a number for the side, in groups of equal rows. With ALL,
-    equal rows of a side are numbered, which makes them different.
-    """
-    sides = []
-    for number, side in enumerate((left, right)):
-        node = side.node
-        columns: list[tuple[str, exp.Expression]] = [
-            (name, plan_column(a.column))
-            for name, a in zip(free_columns(side.labels), side.visible, strict=True)
-        ]
-        columns.append((_SIDE, exp.Literal.number(number)))
-        if every:
-            keys = [plan_column(a.column) for a in side.visible]
-            call = exp.Window(
-                this=exp.Anonymous(this="row_number"),
-                partition_by=keys,
-                order=exp.Order(expressions=[exp.Ordered(this=keys[0].copy(), nulls_first=True)]),
-                over="OVER",
-            )
-            node, (numbered,) = with_window_columns(context, node, [call])
-            columns.append((_NUMBER, numbered))
-        node = project(context, node, columns)
-        labels = [*side.labels, *(name for name, _ in columns[len(side.visible) :])]
-        attributes = [
-            Attribute(label, name) for label, (name, _) in zip(labels, columns, strict=True)
-        ]
-        sides.append(Relation(node, tuple(attributes)))
-    whole = union_all(context, sides)
-    side_column = whole.visible[len(left.visible)].column
-    kept = [a for a in whole.visible if a.column != side_column]
-    grouped = GroupedRows(context, whole, [plan_column(a.column) for a in kept])
-    least = grouped.rewrite(exp.Anonymous(this="min", expressions=[plan_column(side_column)]))
-    most = grouped.rewrite(exp.Anonymous(this="max", expressions=[plan_column(side_column)]))
-    wanted = exp.And(
-        this=exp.EQ(this=least, expression=exp.Literal.number(0)),
-        expression=exp.EQ(this=most, expression=exp.Literal.number(1 if matching else 0)),
-    )
-    node = keep(context, grouped.relation().node, wanted)
-    return Relation(node, tuple(kept[: len(left.visible)]))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from sqlglot import exp
 
+from millrace.plan.builders.build_rows import limit
 from millrace.plan.builders.name_resolution import plan_column
-from millrace.plan.builders.operators import project, typed
+from millrace.plan.builders.operators import project, reason_of, spark_name, typed
 from millrace.plan.relation import Relation, relation_of
-from millrace.plan.statements.pivots import pivoted
+from millrace.plan.statements.order_clauses import row_count
+from millrace.plan.statements.pivots import with_pivot
 from millrace.plan.statements.query_scope import QueryScope, aliased
+from millrace.sql.parser import canonical
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 from millrace.sql.types import VOID, SqlType, common_with_text, to_arrow
 
@@ -20,8 +25,6 @@ ROW: str = "__row"
 
 def table_source(scope: QueryScope, tree: exp.Expression) -> Relation:
     """The rows of a table in FROM, under its alias."""
-    if tree.args.get("sample") is not None:
-        raise NotNative("TABLESAMPLE is not built here", found=tree.sql("spark"), fix="")
     match tree:
         case exp.Subquery():
             relation = scope.query(tree.this)
@@ -33,9 +36,58 @@ def table_source(scope: QueryScope, tree: exp.Expression) -> Relation:
             relation = named_table(scope, tree)
         case _:
             raise NotNative("this table is not built here", found=tree.sql("spark"), fix="")
-    for pivot in tree.args.get("pivots") or ():
-        relation = aliased(pivoted(scope.context, relation, pivot), pivot.args.get("alias"))
-    return aliased(relation, tree.args.get("alias"))
+    if tree.args.get("sample") is not None:
+        relation = _sampled(scope, relation, tree.args["sample"])
+    relation = aliased(relation, tree.args.get("alias"))
+    return with_pivots(scope, relation, tree.args.get("pivots") or ())
+
+
+def with_pivots(scope: QueryScope, relation: Relation, pivots: Sequence[exp.Pivot]) -> Relation:
+    """Rows of FROM after its pivots; one that only Spark makes runs there alone."""
+    for pivot in pivots:
+        bare = pivot.copy()
+        bare.set("alias", None)
+        text = canonical(bare).strip()
+        relation = rows_or_on_spark(
+            scope,
+            partial(with_pivot, scope.context, relation, pivot),
+            relation,
+            text,
+        )
+        relation = aliased(relation, pivot.args.get("alias"))
+    return relation
+
+
+def _sampled(scope: QueryScope, relation: Relation, sample: exp.TableSample) -> Relation:
+    """Some of the rows: the first ones, all or none; Spark draws others by chance."""
+
+    def native() -> Relation:
+        if sample.args.get("size") is not None:
+            return limit(relation, row_count(sample.args["size"]))
+        share = sample.args.get("percent")
+        if isinstance(share, exp.Literal) and share.name in ("0", "100"):
+            return relation if share.name == "100" else limit(relation, 0)
+        raise NotNative("rows are drawn by chance", found=sample.sql("spark"), fix="")
+
+    unnamed = relation_of(relation.output()) if relation.has_unique_labels else relation
+    return rows_or_on_spark(scope, native, unnamed, canonical(sample).strip())
+
+
+def rows_or_on_spark(
+    scope: QueryScope, native: Callable[[], Relation], relation: Relation, clause: str
+) -> Relation:
+    """Rows of FROM with a clause behind them; where it is not native, Spark runs it alone."""
+    try:
+        return native()
+    except NotNative as refused:
+        if scope.context.on_spark is None or not relation.has_unique_labels:
+            raise
+        qualifiers = {a.qualifier for a in relation.visible}
+        table = qualifiers.pop()[-1:] if len(qualifiers) == 1 else ()
+        alias = f" AS {spark_name(table[0])}" if table else ""
+        query = f"SELECT * FROM input_0{alias} {clause}"
+        inputs = [("input_0", relation.output())]
+        return relation_of(scope.context.on_spark(inputs, query, reason_of(refused)), table)
 
 
 def named_table(scope: QueryScope, tree: exp.Table) -> Relation:

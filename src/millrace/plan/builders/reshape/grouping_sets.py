@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from itertools import combinations
+from typing import Final, TypeVar
 
 from sqlglot import exp
 
@@ -18,6 +19,17 @@ from millrace.sql.labels.spark_labels import spark_label
 from millrace.sql.typed_sql import ExpressionRefused
 
 _NUMBER: Final = "__grouping_set"
+T = TypeVar("T")
+
+
+def rollup_sets(keys: Sequence[T]) -> list[tuple[T, ...]]:
+    """All keys, all but the last, and so on, and none."""
+    return [tuple(keys[:count]) for count in range(len(keys), -1, -1)]
+
+
+def cube_sets(keys: Sequence[T]) -> list[tuple[T, ...]]:
+    """Every choice of keys, as Spark orders them."""
+    return [some for count in range(len(keys), -1, -1) for some in combinations(keys, count)]
 
 
 class GroupingSetRows:

@@ -1,0 +1,1 @@
+"""Rows in another shape: grouping sets, pivots, unpivots, and values in place of others."""
