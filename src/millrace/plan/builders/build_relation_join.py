@@ -27,6 +27,7 @@ from millrace.plan.nodes.join import KEEPS_LEFT, Join, JoinColumn, JoinKind
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project, pass_columns
 from millrace.plan.relation import Attribute, Relation, free_columns, picked_columns
+from millrace.sql.connect_literals import cast_tree
 from millrace.sql.expressions import Expression, expression_of
 from millrace.sql.functions.casts import cast
 from millrace.sql.parser import canonical, operands
@@ -42,6 +43,15 @@ _SPARK_JOINS: Final[dict[JoinKind, str]] = {
     "semi": "LEFT SEMI JOIN",
     "anti": "LEFT ANTI JOIN",
 }
+_DEFAULTS: Final = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint", "float", "double", "decimal"), "0"),
+    "string": "",
+    "boolean": "false",
+    "date": "1970-01-01",
+    "timestamp": "1970-01-01 00:00:00",
+    "timestamp_ntz": "1970-01-01 00:00:00",
+}
+"""A value of each type that null has in a key beside the mark that it is null."""
 _LEFT_ONLY: Final = frozenset({"semi", "anti"})
 
 
@@ -244,7 +254,7 @@ def _swapped(sides: _Sides, tree: exp.Expression | None) -> Node:
 def _keys(sides: _Sides, tree: exp.Expression | None) -> _Keys:
     keys = _Keys([], [], [])
     parts = [] if tree is None else operands(tree, exp.And, through_brackets=True)
-    for part in parts:
+    for part in [key for whole in parts for key in _without_null_safety(sides, whole)]:
         pair = _pair(sides, part)
         if pair is None:
             keys.rest.append(part)
@@ -252,6 +262,36 @@ def _keys(sides: _Sides, tree: exp.Expression | None) -> _Keys:
             keys.left.append(pair[0])
             keys.right.append(pair[1])
     return keys
+
+
+def _without_null_safety(sides: _Sides, part: exp.Expression) -> list[exp.Expression]:
+    """`a <=> b` of the sides as two equalities, as Spark joins by it; any other part as it is."""
+    bare = part
+    while isinstance(bare, exp.Paren):
+        bare = bare.this
+    if not isinstance(bare, exp.NullSafeEQ):
+        return [part]
+    values = [bare.this, bare.expression]
+    pair = _pair(sides, exp.EQ(this=values[0].copy(), expression=values[1].copy()))
+    default = None if pair is None else _DEFAULTS.get(pair[0].type.name)
+    if pair is None or default is None:
+        return [part]
+    kind = str(pair[0].type)
+    some = [
+        exp.Anonymous(
+            this="coalesce",
+            expressions=[
+                cast_tree(value.copy(), kind),
+                cast_tree(exp.Literal.string(default), kind),
+            ],
+        )
+        for value in values
+    ]
+    missing = [exp.Is(this=exp.Paren(this=v.copy()), expression=exp.Null()) for v in values]
+    return [
+        exp.EQ(this=some[0], expression=some[1]),
+        exp.EQ(this=exp.Paren(this=missing[0]), expression=exp.Paren(this=missing[1])),
+    ]
 
 
 def _pair(sides: _Sides, part: exp.Expression) -> tuple[Expression, Expression] | None:

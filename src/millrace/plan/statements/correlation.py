@@ -7,19 +7,34 @@ a column of the outer ones, so that a condition can name columns of both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from sqlglot import exp
 
 from millrace.plan.builders.build_aggregate import has_aggregate
 from millrace.plan.builders.name_resolution import find, is_resolved, plan_column, resolve
 from millrace.plan.relation import Attribute, Relation
-from millrace.plan.statements.from_clause import from_rows
+from millrace.plan.statements.domain_rows import domain_rows
 from millrace.plan.statements.query_scope import QueryScope, columns_in, with_own_columns
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 _SIMPLE = frozenset({"expressions", "from_", "joins", "where", "distinct", "laterals", "kind"})
 _ORDERS = ("order", "sort", "cluster", "distribute")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A value of the outer query and one of the inner that are equal; nulls too, if `nulls`."""
+
+    outer: exp.Expression
+    inner: exp.Expression
+    nulls: bool = False
+
+    def equality(self, inner: exp.Expression) -> exp.Expression:
+        """The condition, with another expression for the inner value."""
+        kind = exp.NullSafeEQ if self.nulls else exp.EQ
+        return kind(this=self.outer.copy(), expression=inner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +57,17 @@ class InnerRows:
         """Whether a condition names a column of the outer query."""
         return bool(self.conditions)
 
-    def key_pairs(self) -> list[tuple[exp.Expression, exp.Expression]]:
-        """The conditions as pairs of equal values, of the outer and the inner query."""
+    def key_pairs(self) -> list[KeyPair]:
+        """The conditions as pairs of equal values."""
         inside = set(self.relation.node.schema.names)
         return [_pair(condition, inside) for condition in self.conditions]
 
 
-def read_subquery(scope: QueryScope, outer: Relation, query: exp.Expression) -> InnerRows:
+Use = Literal["rows", "keys", "value"]
+"""What is made of a subquery: pairs of rows, rows by equal keys, or one value by equal keys."""
+
+
+def read_subquery(scope: QueryScope, outer: Relation, query: exp.Expression, use: Use) -> InnerRows:
     """The rows of a subquery of the query whose rows are `outer`."""
     bare = query
     while isinstance(bare, exp.Subquery) and not bare.args.get("with_"):
@@ -58,11 +77,47 @@ def read_subquery(scope: QueryScope, outer: Relation, query: exp.Expression) -> 
         and bare.args.get("with_") is None
         and _names_outer(scope, outer, bare)
     ):
-        return _correlated(scope, outer, bare)
+        try:
+            return _usable(_correlated(scope, outer, bare, use), use)
+        except NotNative as refused:
+            if bare.args.get("limit") is not None or bare.args.get("offset") is not None:
+                raise
+            return _by_domain(scope, outer, bare, refused)
     result = scope.subquery(bare)
     prefixed = with_own_columns(result, outer.node.schema.names, _prefix(scope))
     items = tuple(plan_column(a.column) for a in prefixed.visible)
     return InnerRows(relation=prefixed, inside=(), conditions=(), items=items, query=bare)
+
+
+def _usable(inner: InnerRows, use: Use) -> InnerRows:
+    """The same rows, if this use can be made of them."""
+    if use != "value" and any(map(has_aggregate, inner.items)):
+        raise NotNative("a subquery that is an aggregate", found=inner.query.sql("spark"), fix="")
+    if use != "rows":
+        inner.key_pairs()
+    return inner
+
+
+def _by_domain(
+    scope: QueryScope, outer: Relation, query: exp.Select, refused: NotNative
+) -> InnerRows:
+    """The rows of a subquery for all outer values that it names, which then are keys."""
+    rows = domain_rows(scope, outer, query)
+    if not rows.keys:
+        raise refused
+    relation = with_own_columns(rows.relation, outer.node.schema.names, _prefix(scope))
+    names = {
+        old.column: new.column
+        for old, new in zip(rows.relation.attributes, relation.attributes, strict=True)
+    }
+    keys = replace(rows, keys=tuple((key, names[own]) for key, own in rows.keys))
+    return InnerRows(
+        relation=relation,
+        inside=(),
+        conditions=tuple(keys.conditions()),
+        items=tuple(plan_column(a.column) for a in relation.visible),
+        query=query,
+    )
 
 
 def _prefix(scope: QueryScope) -> str:
@@ -71,7 +126,7 @@ def _prefix(scope: QueryScope) -> str:
 
 def _names_outer(scope: QueryScope, outer: Relation, query: exp.Select) -> bool:
     """Whether a name of a query's own clauses is a column of the outer query alone."""
-    rows, _ = from_rows(scope, query)
+    rows, _ = scope.source(query)
     parts = [
         *query.expressions,
         *(query.args[key] for key in ("where", "group", "having") if query.args.get(key)),
@@ -106,9 +161,9 @@ def _columns(tree: exp.Expression) -> list[exp.Column]:
     return [column for part in tree.iter_expressions() for column in _columns(part)]
 
 
-def _correlated(scope: QueryScope, outer: Relation, query: exp.Select) -> InnerRows:
-    _check_clauses(query)
-    rows, parts = from_rows(scope, query)
+def _correlated(scope: QueryScope, outer: Relation, query: exp.Select, use: Use) -> InnerRows:
+    _check_clauses(query, use)
+    rows, parts = scope.source(query)
     prefixed = with_own_columns(rows, outer.node.schema.names, _prefix(scope))
     names = {
         old.column: new.column
@@ -157,15 +212,12 @@ def _renamed(tree: exp.Expression, names: dict[str, str]) -> exp.Expression:
     )
 
 
-def _check_clauses(query: exp.Select) -> None:
+def _check_clauses(query: exp.Select, use: Use) -> None:
     """Refuse clauses that cannot be brought outside."""
     known = _SIMPLE | set(_ORDERS)
-    aggregated = any(has_aggregate(item) for item in query.expressions)
-    others = [
-        key
-        for key, value in query.args.items()
-        if value and key not in known and not (key == "limit" and not aggregated and _is_one(value))
-    ]
+    others = [key for key, value in query.args.items() if value and key not in known]
+    if any(item.find(exp.Window) for item in query.expressions) and use != "rows":
+        others.append("over")
     if others:
         raise NotNative(
             f"{others[0].upper()} in a subquery with names of the outer query",
@@ -174,19 +226,15 @@ def _check_clauses(query: exp.Select) -> None:
         )
 
 
-def _is_one(limit: exp.Expression) -> bool:
-    return str(limit.expression.name) == "1"
-
-
-def _pair(condition: exp.Expression, inside: set[str]) -> tuple[exp.Expression, exp.Expression]:
+def _pair(condition: exp.Expression, inside: set[str]) -> KeyPair:
     while isinstance(condition, exp.Paren):
         condition = condition.this
-    if isinstance(condition, exp.EQ):
+    if isinstance(condition, exp.EQ | exp.NullSafeEQ):
         first, second = condition.this, condition.expression
         if columns_in(first) <= inside and columns_in(first) and not columns_in(second) & inside:
             first, second = second, first
         if columns_in(second) <= inside and columns_in(second) and not columns_in(first) & inside:
-            return first, second
+            return KeyPair(first, second, isinstance(condition, exp.NullSafeEQ))
     raise NotNative(
         "a subquery whose condition on the outer query is no equality",
         found=condition.sql("spark"),

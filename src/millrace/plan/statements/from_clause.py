@@ -12,10 +12,10 @@ from millrace.plan.builders.build_select import where
 from millrace.plan.builders.name_resolution import resolve
 from millrace.plan.nodes.join import JoinKind
 from millrace.plan.relation import Relation
-from millrace.plan.statements.generators import lateral_view
 from millrace.plan.statements.join_graph import joined, split
+from millrace.plan.statements.lateral_joins import lateral_join, lateral_view
 from millrace.plan.statements.query_scope import QueryScope, with_own_columns
-from millrace.plan.statements.table_sources import one_row, table_source
+from millrace.plan.statements.table_sources import one_row, table_source, with_pivots
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 _KEEP_THE_LEFT = frozenset({"left", "semi", "anti"})
@@ -72,10 +72,13 @@ def from_rows(scope: QueryScope, tree: exp.Select) -> tuple[Relation, list[exp.E
     first = _source(scope, source.this, ())
     tables = _Tables(scope, [first])
     joins = [*(source.this.args.get("joins") or ()), *(tree.args.get("joins") or ())]
-    if not any(_kind(join) in ("right", "full") for join in joins):
+    if not any(_kind(join) in ("right", "full") or join.args.get("pivots") for join in joins):
         tables.where = parts
     for join in joins:
         _add(tables, join)
+        if join.args.get("pivots"):
+            whole = with_pivots(scope, tables.settle(), join.args["pivots"])
+            tables = _Tables(scope, [whole])
     laterals = [*(source.this.args.get("laterals") or ()), *(tree.args.get("laterals") or ())]
     plain, rest = _known(parts, tables.seen)
     tables.conditions += plain
@@ -113,7 +116,8 @@ def _add(tables: _Tables, join: exp.Join) -> None:
     """Join one more table."""
     how = _kind(join)
     if isinstance(join.this, exp.Lateral):
-        tables.tables = [lateral_view(tables.scope.context, tables.settle(), join.this)]
+        left, on = tables.settle(), join.args.get("on")
+        tables.tables = [lateral_join(tables.scope, left, join.this, how, on)]
         return
     right = _source(tables.scope, join.this, tables.columns)
     using = [name.name for name in join.args.get("using") or ()]

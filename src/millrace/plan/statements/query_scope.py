@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Protocol
 
 from sqlglot import exp
 
@@ -13,7 +14,23 @@ from millrace.plan.nodes.project import Project, pass_columns
 from millrace.plan.relation import Attribute, Relation, free_columns
 from millrace.sql.typed_sql import ExpressionRefused
 
-BuildQuery = Callable[["QueryScope", exp.Expression], Relation]
+
+class StatementParts(Protocol):
+    """Builds the parts of a statement; each may hold others."""
+
+    def query(self, scope: QueryScope, tree: exp.Expression) -> Relation:
+        """The rows of a query."""
+
+    def source(self, scope: QueryScope, tree: exp.Select) -> tuple[Relation, list[exp.Expression]]:
+        """The rows of FROM, and the conditions that are left for a filter."""
+
+    def kept(
+        self, scope: QueryScope, relation: Relation, conditions: Sequence[exp.Expression]
+    ) -> Relation:
+        """The rows for which all conditions are true."""
+
+    def over(self, scope: QueryScope, relation: Relation, tree: exp.Select) -> Relation:
+        """The clauses behind WHERE, over given rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +38,7 @@ class QueryScope:
     """The tables of WITH by their names in lower case, and how a query inside becomes rows."""
 
     context: BuildContext
-    build: BuildQuery
+    parts: StatementParts
     tables: Mapping[str, Relation] = field(default_factory=dict)
     is_subquery: bool = False
     """Whether names may be those of a query around this one."""
@@ -29,11 +46,23 @@ class QueryScope:
 
     def query(self, tree: exp.Expression) -> Relation:
         """The rows of a query inside FROM or WITH."""
-        return self.build(self, tree).only_visible()
+        return self.parts.query(self, tree).only_visible()
 
     def subquery(self, tree: exp.Expression) -> Relation:
         """The rows of a query inside an expression that names nothing of the query around it."""
-        return self.build(replace(self, is_subquery=True), tree).only_visible()
+        return self.parts.query(replace(self, is_subquery=True), tree).only_visible()
+
+    def source(self, tree: exp.Select) -> tuple[Relation, list[exp.Expression]]:
+        """The rows of a query's FROM, and the conditions that are left for a filter."""
+        return self.parts.source(self, tree)
+
+    def kept(self, relation: Relation, conditions: Sequence[exp.Expression]) -> Relation:
+        """The rows for which all conditions are true."""
+        return self.parts.kept(self, relation, conditions)
+
+    def over(self, relation: Relation, tree: exp.Select) -> Relation:
+        """The clauses of a query behind WHERE, over given rows."""
+        return self.parts.over(self, relation, tree)
 
     def with_table(self, name: str, relation: Relation) -> QueryScope:
         """The scope with one more table of WITH."""

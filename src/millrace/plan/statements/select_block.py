@@ -47,7 +47,11 @@ def select_block(scope: QueryScope, tree: exp.Select) -> Relation:
             f"{others[0]} in a query is not built here", found=tree.sql("spark"), fix=""
         )
     rows, conditions = from_rows(scope, tree)
-    rows = filtered(scope, rows, conditions)
+    return select_over(scope, filtered(scope, rows, conditions), tree)
+
+
+def select_over(scope: QueryScope, rows: Relation, tree: exp.Select) -> Relation:
+    """The clauses of a SELECT behind WHERE, over its rows."""
     tree = _with_named_windows(tree)
     starred = expand_stars(rows, tree.expressions)
     rows, starred = with_generators(scope.context, rows, starred)

@@ -102,8 +102,8 @@ def _correlated(
     """The value for the keys of each row: of the group of inner rows with these keys."""
     context = scope.context
     pairs = inner.key_pairs()
-    grouped = GroupedRows(context, inner.relation, [key for _, key in pairs])
-    keys = [grouped.rewrite(key) for _, key in pairs]
+    grouped = GroupedRows(context, inner.relation, [pair.inner for pair in pairs])
+    keys = [grouped.rewrite(pair.inner) for pair in pairs]
     if has_aggregate(item):
         value = grouped.rewrite(item)
         rows = grouped.relation()
@@ -119,10 +119,7 @@ def _correlated(
     names = {
         old.column: new.column for old, new in zip(whole.attributes, right.attributes, strict=True)
     }
-    equal: list[exp.Expression] = [
-        exp.EQ(this=outer.copy(), expression=_renamed(key, names))
-        for (outer, _), key in zip(pairs, keys, strict=True)
-    ]
+    equal = [pair.equality(_renamed(key, names)) for pair, key in zip(pairs, keys, strict=True)]
     joined = join_on(context, relation, right, "left", all_of(equal))
     result = Relation(joined.node, (*relation.attributes, *right.attributes))
     if not has_aggregate(item):

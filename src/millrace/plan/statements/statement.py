@@ -6,6 +6,7 @@ has none, Spark runs that query over the tables that it names.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -14,18 +15,20 @@ from millrace.errors import UserError
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_udf_calls import noted_calls
 from millrace.plan.relation import Relation
+from millrace.plan.statements.from_clause import from_rows
 from millrace.plan.statements.order_clauses import ordered_and_limited
 from millrace.plan.statements.query_on_spark import query_on_spark
 from millrace.plan.statements.query_scope import QueryScope, aliased
-from millrace.plan.statements.select_block import select_block
+from millrace.plan.statements.select_block import select_block, select_over
 from millrace.plan.statements.set_operations import set_operation
-from millrace.plan.statements.table_sources import table_source
+from millrace.plan.statements.subqueries import filtered
+from millrace.plan.statements.table_sources import table_source, with_pivots
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 
 def statement_relation(context: BuildContext, tree: exp.Expression) -> Relation:
     """The rows of a query."""
-    scope = QueryScope(context=context, build=_build)
+    scope = QueryScope(context=context, parts=_Parts())
     tree = noted_calls(context, tree)
     try:
         return _build(scope, tree).only_visible()
@@ -45,6 +48,28 @@ def _has_subquery(tree: exp.Expression) -> bool:
     return any(query is not tree for query in tree.find_all(exp.Select))
 
 
+class _Parts:
+    """Builds the parts of a statement."""
+
+    def query(self, scope: QueryScope, tree: exp.Expression) -> Relation:
+        """The rows of a query."""
+        return _build(scope, tree)
+
+    def source(self, scope: QueryScope, tree: exp.Select) -> tuple[Relation, list[exp.Expression]]:
+        """The rows of FROM, and the conditions that are left for a filter."""
+        return from_rows(scope, tree)
+
+    def kept(
+        self, scope: QueryScope, relation: Relation, conditions: Sequence[exp.Expression]
+    ) -> Relation:
+        """The rows for which all conditions are true."""
+        return filtered(scope, relation, conditions)
+
+    def over(self, scope: QueryScope, relation: Relation, tree: exp.Select) -> Relation:
+        """The clauses behind WHERE, over given rows."""
+        return select_over(scope, relation, tree)
+
+
 def _build(scope: QueryScope, tree: exp.Expression) -> Relation:
     try:
         return _native(scope, tree)
@@ -61,8 +86,9 @@ def _native(scope: QueryScope, tree: exp.Expression) -> Relation:
             return select_block(scope, tree)
         case exp.SetOperation():
             return ordered_and_limited(scope, set_operation(scope, tree), tree)
-        case exp.Subquery() if not tree.args.get("pivots"):
-            inner = aliased(scope.build(scope, tree.this).only_visible(), tree.args.get("alias"))
+        case exp.Subquery():
+            inner = aliased(scope.query(tree.this), tree.args.get("alias"))
+            inner = with_pivots(scope, inner, tree.args.get("pivots") or ())
             return ordered_and_limited(scope, inner, tree)
         case exp.Values() | exp.Table():
             return table_source(scope, tree)

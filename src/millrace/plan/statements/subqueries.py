@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from millrace.plan.builders.build_aggregate import GroupedRows, has_aggregate
+from millrace.plan.builders.build_aggregate import GroupedRows
 from millrace.plan.builders.build_relation_join import join_on
 from millrace.plan.builders.build_select import expand_stars, where
 from millrace.plan.builders.name_resolution import plan_column, resolve
@@ -20,7 +20,13 @@ from millrace.plan.builders.operators import all_of, project
 from millrace.plan.nodes.join import JoinKind
 from millrace.plan.nodes.limit import Limit
 from millrace.plan.relation import Relation, free_columns
-from millrace.plan.statements.correlation import InnerRows, read_subquery, refused_columns
+from millrace.plan.statements.correlation import (
+    InnerRows,
+    KeyPair,
+    Use,
+    read_subquery,
+    refused_columns,
+)
 from millrace.plan.statements.query_scope import QueryScope, hidden
 from millrace.plan.statements.single_value import scalar_value
 from millrace.sql.parser import operands
@@ -57,7 +63,7 @@ def _filtered(scope: QueryScope, relation: Relation, part: exp.Expression) -> Re
     bare, negated = _without_not(part)
     attributes = relation.attributes
     if isinstance(bare, exp.Exists):
-        inner = _inner_rows(scope, relation, bare.this)
+        inner = _inner_rows(scope, relation, _some(bare.this), "rows")
         return _semi(scope, relation, _some_row(inner), [], negated=negated)
     if (
         isinstance(bare, exp.In)
@@ -65,7 +71,7 @@ def _filtered(scope: QueryScope, relation: Relation, part: exp.Expression) -> Re
         and not bare.this.find(exp.Query)
     ):
         values = _values(bare.this)
-        inner = _inner_rows(scope, relation, bare.args["query"])
+        inner = _inner_rows(scope, relation, bare.args["query"], "rows")
         pairs = _equalities(scope, inner, [resolve(v, attributes) for v in values])
         if not negated:
             return _semi(scope, relation, inner, pairs, negated=False)
@@ -78,9 +84,11 @@ def _filtered(scope: QueryScope, relation: Relation, part: exp.Expression) -> Re
     return where(scope.context, relation, replaced)
 
 
-def _inner_rows(scope: QueryScope, relation: Relation, query: exp.Expression) -> InnerRows:
+def _inner_rows(
+    scope: QueryScope, relation: Relation, query: exp.Expression, use: Use
+) -> InnerRows:
     """The rows of a subquery, its own conditions applied."""
-    inner = read_subquery(scope, relation, query)
+    inner = read_subquery(scope, relation, query, use)
     rows = filtered(scope, inner.relation, inner.inside)
     return replace(inner, relation=Relation(rows.node, inner.relation.attributes), inside=())
 
@@ -108,12 +116,24 @@ def _semi(
     return relation.over(joined.node)
 
 
+def _some(query: exp.Expression) -> exp.Expression:
+    """A query with a row where this one has some: as many as there may be, in any order."""
+    bare = query
+    while isinstance(bare, exp.Subquery) and not bare.args.get("with_"):
+        bare = bare.this
+    limit = bare.args.get("limit")
+    if not isinstance(bare, exp.Select) or limit is None or bare.args.get("offset") is not None:
+        return query
+    if not limit.expression.name.isdigit() or int(limit.expression.name) == 0:
+        return query
+    out = bare.copy()
+    out.set("limit", None)
+    return out
+
+
 def _some_row(inner: InnerRows) -> InnerRows:
     """One row is enough to know that there is one; an aggregate over no keys always has one."""
-    query = inner.query
     if inner.is_correlated:
-        if any(map(has_aggregate, inner.items)):
-            raise NotNative("EXISTS of an aggregate", found=query.sql("spark"), fix="")
         return inner
     node = Limit(inner.relation.node, 1)
     return replace(inner, relation=inner.relation.over(node))
@@ -142,8 +162,6 @@ def _inner_items(scope: QueryScope, inner: InnerRows) -> list[exp.Expression]:
     """The select list of a subquery over its inner columns."""
     del scope
     items = expand_stars(inner.relation, inner.items)
-    if inner.is_correlated and any(map(has_aggregate, items)):
-        raise NotNative("IN of an aggregate", found=inner.query.sql("spark"), fix="")
     bare = [item.this if isinstance(item, exp.Alias) else item for item in items]
     return [resolve(item, inner.relation.attributes) for item in bare]
 
@@ -199,7 +217,8 @@ def _replaced(
     if _is_in_query(tree):
         return _in_flag(scope, relation, tree, negated=False)
     if isinstance(tree, exp.Query):
-        joined, value = scalar_value(scope, relation, _inner_rows(scope, relation, tree))
+        inner = _inner_rows(scope, relation, tree, "value")
+        joined, value = scalar_value(scope, relation, inner)
         return joined, value
     if not tree.find(exp.Query):
         return relation, tree
@@ -223,7 +242,7 @@ def _replaced(
 def _exists_flag(
     scope: QueryScope, relation: Relation, tree: exp.Exists
 ) -> tuple[Relation, exp.Expression]:
-    inner = _some_row(_inner_rows(scope, relation, tree.this))
+    inner = _some_row(_inner_rows(scope, relation, _some(tree.this), "keys"))
     pairs = inner.key_pairs()
     joined, flag = _flagged(scope, relation, inner, pairs)
     return joined, exp.Paren(this=_is_set(flag))
@@ -238,7 +257,7 @@ def _in_flag(
         raise NotNative(
             "IN of several columns inside an expression", found=tree.sql("spark"), fix=""
         )
-    inner = _inner_rows(scope, relation, tree.args["query"])
+    inner = _inner_rows(scope, relation, tree.args["query"], "keys")
     if inner.is_correlated and negated:
         raise NotNative(
             "NOT IN with names of the outer query inside an expression",
@@ -248,7 +267,7 @@ def _in_flag(
     relation, value = _replaced(scope, relation, values[0])
     value = resolve(value, relation.attributes)
     (item,) = _inner_items(scope, inner)
-    joined, flag = _flagged(scope, relation, inner, [(value, item), *inner.key_pairs()])
+    joined, flag = _flagged(scope, relation, inner, [KeyPair(value, item), *inner.key_pairs()])
     if not negated:
         return joined, exp.Paren(this=_is_set(flag))
     rows, nulls, counted = _counts(scope, inner)
@@ -316,14 +335,14 @@ def _flagged(
     scope: QueryScope,
     relation: Relation,
     inner: InnerRows,
-    pairs: Sequence[tuple[exp.Expression, exp.Expression]],
+    pairs: Sequence[KeyPair],
 ) -> tuple[Relation, str]:
     """The rows with a flag that is set where there is an inner row of equal values."""
     context = scope.context
     flag = f"{FLAG}{scope.number()}"
     keys = free_columns([f"{flag}_key"] * len(pairs), relation.node.schema.names)
     columns: list[tuple[str, exp.Expression]] = [
-        *((name, item.copy()) for name, (_, item) in zip(keys, pairs, strict=True)),
+        *((name, pair.inner.copy()) for name, pair in zip(keys, pairs, strict=True)),
         (flag, exp.Boolean(this=True)),
     ]
     rows = Relation(
@@ -331,10 +350,7 @@ def _flagged(
     )
     grouped = GroupedRows(context, rows, [plan_column(name) for name, _ in columns])
     once = Relation(grouped.relation().node, rows.attributes)
-    equal: list[exp.Expression] = [
-        exp.EQ(this=outer.copy(), expression=plan_column(name))
-        for name, (outer, _) in zip(keys, pairs, strict=True)
-    ]
+    equal = [pair.equality(plan_column(name)) for name, pair in zip(keys, pairs, strict=True)]
     joined = join_on(context, relation, once, "left", all_of(equal) if equal else None)
     return Relation(joined.node, (*relation.attributes, hidden(flag))), flag
 
