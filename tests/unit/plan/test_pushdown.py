@@ -103,6 +103,7 @@ def test_a_filter_on_keys_goes_below_the_groups_and_others_do_not(orders: Datase
 def test_filters_stay_behind_what_they_must_not_pass(orders: Dataset) -> None:
     assert filters(orders.durable().filter("cust > 3")) == ["filter cust > 3 | read stage 0"]
     assert filters(orders.limit(9).filter("cust > 3")) == ["filter cust > 3 | limit 9"]
+    assert filters(orders.offset(9).filter("cust > 3")) == ["filter cust > 3 | offset 9"]
     assert filters(orders.sort("cust").limit(9).filter("cust > 3")) == [
         "filter cust > 3 | sort by cust"
     ]

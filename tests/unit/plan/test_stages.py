@@ -218,6 +218,18 @@ def test_the_first_rows_of_an_order_are_found_before_the_exchange(orders: Datase
     ]
 
 
+def test_rows_are_skipped_after_the_exchange(orders: Dataset) -> None:
+    assert [line.strip() for line in stages(orders.sort("cust").offset(4).limit(3))][:2] == [
+        "stage 0 -> gather: the first rows of all",
+        "sort by cust, first 7",
+    ]
+    assert stages(orders.offset(4).select("cust"))[0] == "stage 0 -> gather: the first rows of all"
+    for skipped in (orders.offset(4), orders.sort("cust").offset(4)):
+        before, after = "\n".join(stages(skipped)).split("stage 1")
+        assert "4" not in before
+        assert "4" in after
+
+
 def test_a_union_needs_no_exchange_and_is_one_stage(orders: Dataset) -> None:
     query = orders.union(orders.select("amount", "cust", "note")).select("cust")
 
