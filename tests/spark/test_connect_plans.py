@@ -79,10 +79,10 @@ NATIVE: dict[str, Make] = {
         F.count("id").alias("n")
     ),
     "pivot": lambda _, o, __: (
-        o.groupBy("cust").pivot("note", ["note 1", "note 3"]).agg(F.sum("amount"), F.count("id"))
+        o.groupBy("cust").pivot("note", ["note 1", "note 3"]).agg(F.sum("amount"), F.count("id"))  # noqa: PD010 - Spark's
     ),
-    "pivot of all values": lambda _, o, __: o.groupBy("note").pivot("cust").agg(F.max("amount")),
-    "pivot of texts": lambda _, o, __: o.groupBy("note").pivot("cust", [1, 2]).agg(F.min("note")),
+    "pivot of all values": lambda _, o, __: o.groupBy("note").pivot("cust").agg(F.max("amount")),  # noqa: PD010 - Spark's
+    "pivot of texts": lambda _, o, __: o.groupBy("note").pivot("cust", [1, 2]).agg(F.min("note")),  # noqa: PD010 - Spark's
     "unpivot": lambda _, o, __: o.unpivot(["note"], ["id", "amount"], "column", "value"),
     "unpivot of all others": lambda _, __, c: c.unpivot(["name"], None, "column", "value"),
     "fill": lambda _, o, __: o.fillna(0).na.fill("?", subset=["note"]),
