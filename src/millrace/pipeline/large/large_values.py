@@ -25,6 +25,7 @@ from millrace.errors import Corrupt, DataLost, UserError
 from millrace.faults import fault
 from millrace.storage import modes
 from millrace.storage.local import LocalStore, sync_folder
+from millrace.storage.object_address import is_url
 from millrace.storage.store import storage_errors
 
 ROOT: Final = "large"
@@ -93,7 +94,7 @@ def store_large(
         folder: `folder_of(job, step)`.
     """
     schema = stored_schema(batch.schema, columns)
-    store = LocalStore(workspace)
+    store = LocalStore(_folder(workspace))
     written: set[str] = set()
     arrays = [
         _put_column(store, folder, column, field.type, written) if field.name in columns else column
@@ -372,9 +373,15 @@ def _content(workspace: str, path: str) -> bytes | None:
     return None
 
 
+def _folder(workspace: str) -> str:
+    if is_url(workspace):
+        raise UserError(f"large values need a folder\n  found: {workspace}\n  to fix: use one")
+    return workspace
+
+
 def checked_path(workspace: str, path: str) -> str:
     """The full path of a value; refuses a path outside the workspace's large values."""
-    full = LocalStore(workspace).path(path)
+    full = LocalStore(_folder(workspace)).path(path)
     inside = os.path.join(os.path.realpath(workspace), ROOT) + os.sep
     if not os.path.realpath(full).startswith(inside):
         raise UserError(

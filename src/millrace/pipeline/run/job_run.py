@@ -39,6 +39,8 @@ from millrace.pipeline.run.run_start import begin
 from millrace.pipeline.run.run_watch import RunWatch
 from millrace.pipeline.run.step_failures import step_failed
 from millrace.pipeline.run.worker_orders import WorkerOrder, shippable, worker_groups
+from millrace.storage.object_address import is_url
+from millrace.storage.scratch import own_folder
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
 JOB_STOP_MS_MAX: Final = 30_000
@@ -283,7 +285,9 @@ class _Run:
         spent = {} if self._workers is None else self._workers.spent()
         seconds = time.monotonic() - self._began
         before, record = watch.begun.before, watch.begun.record
-        folder = os.path.join(self._workspace.path, names.ROOT, self._job.name)
+        # Beside a bucket the page is on this host's disk.
+        home = own_folder() if is_url(self._workspace.path) else self._workspace.path
+        folder = os.path.join(home, names.ROOT, self._job.name)
         report = JobReport(
             job=self._job.name,
             run=watch.lease.run,

@@ -60,6 +60,7 @@ _TABLES_COPY: Final = "option."
 """Spark hands a table's options on twice, once with this before their names."""
 _TABLES_PATH: Final = "location"
 """What Spark makes of a table's path."""
+BUCKET_SCHEME: Final = "s3://"
 _SOURCES: Final[Mapping[Use, tuple[str, ...]]] = {
     "read": ("shuffle", "journal", "job"),
     "write": ("shuffle", "journal", "journals"),
@@ -187,7 +188,9 @@ def known(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def local_path(text: str) -> str:
-    """A folder as users and Spark name it, whole."""
+    """A folder as users and Spark name it, whole; a part of a bucket as it is."""
+    if text.startswith(BUCKET_SCHEME):
+        return text
     plain = text.removeprefix("file:")
     plain = "/" + plain.lstrip("/") if plain.startswith("//") else plain
     if "://" in plain:
