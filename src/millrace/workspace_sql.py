@@ -104,10 +104,8 @@ class WorkspaceSql:
             [2, 4]
         """
         first, last = (0, start) if end is None else (start, end)
-        return self.sql(
-            "SELECT * FROM range(:first, :last, :step)",
-            {"first": first, "last": last, "step": step},
-        )
+        numbers = f"{int(first)}, {int(last)}, {int(step)}"
+        return self.sql(f"SELECT * FROM range({numbers})")  # noqa: S608 - of numbers
 
     def createDataFrame(self, data: object, schema: object = None) -> Dataset:  # noqa: N802 - Spark's
         """Rows of this process as a dataset. Spark infers their types, as it does for its own.

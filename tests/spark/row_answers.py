@@ -82,7 +82,7 @@ class EngineAnswers:
             values = self._values(answer, kind)
         except duckdb.Error:
             values = self._by_rows(sql, kind)
-        return Answers(str(kind), tuple(values))
+        return Answers(_kind(kind), tuple(values))
 
     def _by_rows(self, sql: str, kind: pa.DataType) -> list[object]:
         values: list[object] = []
@@ -158,7 +158,7 @@ def _check_of_sql(error: Exception) -> None:
 
 def _kind(kind: pa.DataType) -> str:
     zoned = pa.types.is_timestamp(kind) and kind.tz
-    return str(pa.timestamp("us", "UTC") if zoned else kind)
+    return str(pa.timestamp("us", "UTC") if zoned else kind).replace(" not null", "")
 
 
 def comparable(column: pa.ChunkedArray) -> list[object]:
@@ -180,6 +180,10 @@ def same(mine: object, spark: object) -> bool:
         if mine == 0 and spark == 0:
             return math.copysign(1, mine) == math.copysign(1, spark)
         return math.isclose(mine, spark, rel_tol=1e-14)
+    if isinstance(mine, list | tuple) and isinstance(spark, list | tuple):
+        return len(mine) == len(spark) and all(map(same, mine, spark))
+    if isinstance(mine, dict) and isinstance(spark, dict):
+        return list(mine) == list(spark) and all(same(mine[key], spark[key]) for key in mine)
     return type(mine) is type(spark) and mine == spark
 
 

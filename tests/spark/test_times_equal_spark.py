@@ -18,7 +18,7 @@ from tests.spark.row_answers import (
 )
 from tests.spark.times_table import TABLE
 
-from millrace.sql.typed_sql import ANSI
+from millrace.sql.sql_mode import with_ansi
 
 # A row's error is caught in the JVM of a classic session.
 pytestmark = [pytest.mark.spark, pytest.mark.classic_only]
@@ -52,12 +52,9 @@ def compared(frame: DataFrame, cases: list[str], zone: str) -> list[str]:
 def test_without_ansi_mode_every_native_case_still_equals_sparks(frame: DataFrame) -> None:
     cases = listed(CASES)
     engine = EngineAnswers(TABLE)
-    before = ANSI.set(False)
-    try:
+    with with_ansi(ansi=False):
         mine = [engine(case) for case in cases]
-    finally:
-        ANSI.reset(before)
-        engine.close()
+    engine.close()
     assert sum(own.kind != NOT_NATIVE for own in mine) > len(cases) // 2
     with settings(frame.sparkSession, {"spark.sql.ansi.enabled": "false"}):
         assert differences(cases, mine, SparkAnswers(frame)(cases), TABLE) == []

@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.datasets.dataset import Dataset
-from millrace.errors import UserError
 from millrace.execute import stage_tasks
 from millrace.execute.map_task import MapStage
 from millrace.identity.versions import versions
@@ -134,31 +133,6 @@ def test_changed_files_are_read_again_and_no_others(
     assert second != first
     assert ran[0] == scans
     assert ran[1] > 0
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("spark.sql.ansi.enabled", "false"),
-        ("spark.sql.caseSensitive", "true"),
-        ("spark.sql.legacy.timeParserPolicy", "LEGACY"),
-        ("spark.sql.timestampType", "TIMESTAMP_NTZ"),
-    ],
-)
-def test_a_setting_under_which_spark_answers_otherwise_is_refused(
-    spark: SparkSession, ws: mr.Workspace, folder: Path, name: str, value: str
-) -> None:
-    totals(ws, folder).to_arrow()
-    spark.conf.set(name, value)
-    try:
-        with pytest.raises(UserError, match=f"the session has {name} = {value}") as refused:
-            totals(ws, folder).to_arrow()
-    finally:
-        spark.conf.unset(name)
-
-    assert "found:" in str(refused.value)
-    assert "to fix:" in str(refused.value)
-    assert totals(ws, folder).to_arrow().num_rows == 10
 
 
 def test_rows_named_by_a_version_are_asked_again_under_other_settings(

@@ -14,6 +14,7 @@ from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.spark.frames.rows_as_frames import dataset_column, spark_rows, spark_types
+from millrace.sql.sql_mode import DEFAULT, SqlMode
 
 
 class NoAnalyzer:
@@ -42,6 +43,10 @@ class NoRunner:
     @property
     def analyzer(self) -> SparkAnalyzer | None:
         return None
+
+    @property
+    def mode(self) -> SqlMode:
+        return DEFAULT
 
     @property
     def udfs(self) -> None:

@@ -18,6 +18,7 @@ from millrace.plan.builders.build_select import attribute_tree
 from millrace.plan.relation import Relation
 from millrace.sql import connect_expressions
 from millrace.sql.parser import read
+from millrace.sql.sql_mode import folded
 from millrace.sql.syntax_errors import pointed, refuse_name
 from millrace.sql.typed_sql import ExpressionRefused
 from millrace.text import did_you_mean
@@ -110,8 +111,8 @@ def _order(given: object, relation: Relation) -> exp.Expression:
 
 def _named(text: str, relation: Relation) -> exp.Expression | None:
     """The column whose whole name is this text, if there is just one."""
-    lowered = text.lower()
-    same = [a for a in relation.visible if a.label.lower() == lowered]
+    lowered = folded(text)
+    same = [a for a in relation.visible if folded(a.label) == lowered]
     same = [a for a in same if a.label == text] or same
     return attribute_tree(replace(same[0], label=text)) if len(same) == 1 else None
 

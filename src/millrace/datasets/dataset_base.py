@@ -27,6 +27,7 @@ from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.expressions import as_user_error
 from millrace.sql.name_checks import check_distinguishable
+from millrace.sql.sql_mode import SqlMode, in_mode
 from millrace.sql.text_limits import limits_of
 from millrace.sql.typed_sql import NotNative
 
@@ -51,6 +52,10 @@ class PlanRunner(Protocol):
     @property
     def analyzer(self) -> SparkAnalyzer | None:
         """Tells the columns of what Spark will compute; None where there is no Spark."""
+
+    @property
+    def mode(self) -> SqlMode:
+        """The mode that the session asks for; Spark's defaults where none is started."""
 
     @property
     def udfs(self) -> UserFunctions | None:
@@ -160,7 +165,7 @@ def plan_of(dataset: DatasetBase) -> Node:
 def building(dataset: DatasetBase, call: str) -> Iterator[BuildContext]:
     """The surroundings of a call; what is refused becomes an error that names the call."""
     runner = dataset._runner
-    with limits_of(runner.config), as_user_error(call):
+    with limits_of(runner.config), in_mode(runner.mode), as_user_error(call):
         builder = None if runner.analyzer is None else partial(on_spark, runner.analyzer)
         yield BuildContext(config=runner.config, on_spark=builder, udfs=runner.udfs, call=call)
 

@@ -16,6 +16,7 @@ from millrace.plan.builders.operators import all_of
 from millrace.plan.nodes.node import Node
 from millrace.sql.name_checks import name_list
 from millrace.sql.ordered_offsets import OffsetValue
+from millrace.sql.sql_mode import in_mode
 from millrace.sql.text_limits import limits_of
 
 
@@ -49,7 +50,7 @@ class DatasetJoins(DatasetSets):
         """
         if left_on is None and right_on is None and not isinstance(condition, str):
             return self._joined_as_spark(other, condition if on is None else on, how)
-        with limits_of(self._runner.config):
+        with limits_of(self._runner.config), in_mode(self._runner.mode):
             plan = plan_join(
                 self._plan,
                 self._other_plan(other, "join"),

@@ -11,6 +11,7 @@ from millrace.datasets.dataset_base import shown_call
 from millrace.datasets.dataset_select import DatasetSelect
 from millrace.errors import UserError
 from millrace.plan.builders.reshape.missing_values import Fill, filled, replaced, without_missing
+from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import NotNative
 
 
@@ -31,7 +32,7 @@ class DatasetMissing(DatasetSelect):
         """Rows with a value in place of null and NaN, in columns that such a value can stand in."""
         call = shown_call("fillna", [value, subset])
         if isinstance(value, Mapping):
-            wanted = {name.lower(): given for name, given in value.items()}
+            wanted = {folded(name): given for name, given in value.items()}
             self._check_given(list(value), call)
         else:
             names = self._subset(subset, call)
@@ -81,10 +82,10 @@ class DatasetMissing(DatasetSelect):
     def _subset(self, subset: str | Sequence[str] | None, call: str) -> list[str]:
         """The columns that are meant, in lower case."""
         if subset is None:
-            return [label.lower() for label in self._relation.labels]
+            return [folded(label) for label in self._relation.labels]
         names = [subset] if isinstance(subset, str) else list(subset)
         self._check_given(names, call)
-        return [name.lower() for name in names]
+        return [folded(name) for name in names]
 
     def _check_given(self, names: Sequence[str], call: str) -> None:
         with self._building(call):

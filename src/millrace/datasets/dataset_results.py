@@ -16,6 +16,7 @@ from millrace.plan.nodes.scan import Scan
 from millrace.plan.relation import Relation
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.name_checks import check_rows
+from millrace.sql.sql_mode import folded
 from millrace.text import HtmlText, PlainText
 
 if TYPE_CHECKING:
@@ -226,8 +227,8 @@ class DatasetResults(DatasetBase):
 
 def check_unique_labels(relation: Relation, call: str) -> None:
     """Files cannot have two columns of one name, in any case."""
-    lowered = [label.lower() for label in relation.labels]
-    doubled = [label for label in relation.labels if lowered.count(label.lower()) > 1]
+    lowered = [folded(label) for label in relation.labels]
+    doubled = [label for label in relation.labels if lowered.count(folded(label)) > 1]
     if doubled:
         raise UserError(
             f"{call}: there are two columns of one name\n  found: {', '.join(doubled)}\n"

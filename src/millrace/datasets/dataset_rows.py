@@ -30,6 +30,7 @@ from millrace.plan.builders.user_code.build_row_functions import map_rows
 from millrace.plan.nodes.map_batches import Function
 from millrace.plan.relation import Attribute
 from millrace.sql.name_checks import check_rows, named_texts
+from millrace.sql.sql_mode import in_mode
 from millrace.sql.text_limits import limits_of
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
@@ -94,7 +95,7 @@ class DatasetRows(DatasetSelect):
             [30, 20]
         """
         texts, call = named_texts("window", columns, more)
-        with limits_of(self._runner.config):
+        with limits_of(self._runner.config), in_mode(self._runner.mode):
             plan = plan_window(
                 self._plan, texts, call, partition_by=partition_by, order_by=order_by, frame=frame
             )

@@ -32,6 +32,7 @@ from millrace.sql.name_checks import (
     named_texts,
 )
 from millrace.sql.parser import read
+from millrace.sql.sql_mode import folded
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -110,7 +111,7 @@ class DatasetSelect(DatasetBase):
         check_names_are_text(names.values(), call)
         labels = self._relation.labels
         for old, new in names.items():
-            labels = [new if label.lower() == old.lower() else label for label in labels]
+            labels = [new if folded(label) == folded(old) else label for label in labels]
         return self._relabelled(call, labels)
 
     def toDF(self, *names: str) -> Self:
@@ -134,7 +135,7 @@ class DatasetSelect(DatasetBase):
         call = shown_call("drop", columns)
         relation = self._relation
         names = name_list([column for column in columns if not is_column(column)])  # type: ignore[misc] # It refuses what is no text.
-        dropped = {name.lower() for name in names}
+        dropped = {folded(name) for name in names}
         with self._building(call) as context:
             trees = [column_tree(c, relation) for c in columns if is_column(c)]
             matches = [find(t, relation.visible) for t in trees if isinstance(t, exp.Column)]
@@ -142,7 +143,7 @@ class DatasetSelect(DatasetBase):
             kept = [
                 attribute_tree(a)
                 for a in relation.visible
-                if a.label.lower() not in dropped and a.column not in gone
+                if folded(a.label) not in dropped and a.column not in gone
             ]
             if not kept:
                 raise UserError("drop() leaves no column\n  to fix: keep at least one")
@@ -202,7 +203,7 @@ class DatasetSelect(DatasetBase):
         return sorted({*object.__dir__(self), *self._relation.labels})
 
     def _check_name(self, name: str) -> None:
-        if not any(a.label.lower() == name.lower() for a in self._relation.visible):
+        if not any(folded(a.label) == folded(name) for a in self._relation.visible):
             tree = name_tree(name)
             while isinstance(tree, exp.Dot):
                 tree = tree.this

@@ -25,6 +25,7 @@ from millrace.plan.builders.user_code.build_row_functions import Groups, map_gro
 from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.relation import Relation, relation_of
 from millrace.sql.name_checks import named_texts
+from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import NotNative
 from millrace.sql.types import from_arrow
 
@@ -119,11 +120,11 @@ class GroupedData:
     def _each(self, function: str, columns: Sequence[str]) -> Dataset:
         relation = relation_in(self._dataset)
         call = f"{function}({', '.join(map(repr, columns))})"
-        keys = {tree.name.lower() for tree in self._keys if isinstance(tree, exp.Column)}
+        keys = {folded(tree.name) for tree in self._keys if isinstance(tree, exp.Column)}
         chosen = list(columns) or [
             a.label
             for a, field in zip(relation.visible, relation.schema, strict=True)
-            if from_arrow(field.type).name in _NUMBERS and a.label.lower() not in keys
+            if from_arrow(field.type).name in _NUMBERS and folded(a.label) not in keys
         ]
         with building(self._dataset, call):
             items = [_call_on(function, column_tree(name, relation)) for name in chosen]
@@ -234,11 +235,11 @@ def _function_name(func: object) -> str:
 
 def _is_function(value: object, name: str, relation: Relation) -> bool:
     """Whether this is Spark's form: the name of a function, for a column by its name."""
-    labels = {"*", *(label.lower() for label in relation.labels)}
+    labels = {"*", *(folded(label) for label in relation.labels)}
     return (
         isinstance(value, str)
         and _FUNCTION_NAME.fullmatch(value) is not None
-        and name.lower() in labels
+        and folded(name) in labels
     )
 
 

@@ -6,6 +6,7 @@ Invariant: building a statement runs nothing; views are names of this process, a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -26,10 +27,12 @@ from millrace.plan.statements.parameters import Arguments, with_arguments
 from millrace.plan.statements.statement import statement_relation
 from millrace.sql.expressions import as_user_error
 from millrace.sql.parser import read
+from millrace.sql.sql_mode import SqlMode, current_mode, in_mode
 from millrace.sql.text_limits import limits_of
 from millrace.sql.typed_sql import ExpressionRefused
 
 _FORMATS: Final = frozenset({"parquet", "csv", "json", "arrow"})
+_WORD: Final = re.compile(r"\w+|(?<=`)[^`]+(?=`)")
 
 
 class SparkQuestions(Protocol):
@@ -38,6 +41,10 @@ class SparkQuestions(Protocol):
     @property
     def analyzer(self) -> SparkAnalyzer:
         """Tells the columns of what Spark will compute."""
+
+    @property
+    def mode(self) -> SqlMode:
+        """The mode that the session asks for."""
 
     @property
     def udfs(self) -> UserFunctions:
@@ -94,10 +101,30 @@ class SqlViews:
 
     def statement(self, text: str, arguments: Arguments) -> Relation:
         """The rows of a statement."""
-        with limits_of(self._config), as_user_error(f"sql({text!r})"):
-            relation = statement_relation(self.context(), with_arguments(read(text), arguments))
+        mode = self._spark.mode
+        with limits_of(self._config), in_mode(mode), as_user_error(f"sql({text!r})"):
+            if mode.text_on_spark is not None or mode.case_sensitive:
+                relation = self._text_on_spark(text, arguments)
+            else:
+                tree = with_arguments(read(text), arguments)
+                relation = statement_relation(self.context(), tree)
         check_plan_size(relation.node, self._config)
         return relation
+
+    def _text_on_spark(self, text: str, arguments: Arguments) -> Relation:
+        """The rows of a text that Spark reads as it is: the session gives it another meaning."""
+        mode = current_mode()
+        setting = mode.text_on_spark or "spark.sql.caseSensitive = true"
+        if arguments:
+            raise ExpressionRefused(
+                f"the session has {setting}, and then a text has no parameters here",
+                found=text,
+                fix="write the values into the text",
+            )
+        words = {word.lower(): word for word in _WORD.findall(text)}.values()
+        inputs = [(w, self._views[w.lower()].output()) for w in words if w.lower() in self._views]
+        reason = f"the session has {setting}, and Spark reads the text otherwise then"
+        return relation_of(self._on_spark(inputs, text, reason))
 
     def table(self, name: str) -> Relation:
         """The rows of a view or table, by its name as SQL has it."""

@@ -18,6 +18,7 @@ from millrace.plan.nodes.join import Join
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project, pass_columns
 from millrace.sql.name_checks import distinct_names
+from millrace.sql.sql_mode import folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Relation:
     @property
     def has_unique_labels(self) -> bool:
         """Whether every label comes once, in any case."""
-        return len({label.lower() for label in self.labels}) == len(self.labels)
+        return len({folded(label) for label in self.labels}) == len(self.labels)
 
     def output(self) -> Node:
         """A plan of just the visible columns, under their labels where each comes once."""

@@ -23,8 +23,10 @@ from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.connect_relations import ConnectPlan
 from millrace.scan.splits import FileShape
 from millrace.spark.frames.query_frames import frame_scan
+from millrace.spark.session_settings import session_mode
 from millrace.spark.spark_presence import call_spark
 from millrace.sql.expressions import as_user_error
+from millrace.sql.sql_mode import current_mode, in_mode
 from millrace.sql.text_limits import limits_of
 
 _FORMATS: Final = frozenset({"parquet"})
@@ -48,7 +50,8 @@ def connect_relation(
     """The rows of a Connect DataFrame. `catalog` has no views: names are those of Spark."""
     sources = _Sources(frame, config, catalog, files, rows, run)
     message = frame._plan.plan(frame.sparkSession.client)  # noqa: SLF001 - there is no other way
-    with limits_of(config), as_user_error("from_spark(...)"):
+    mode = session_mode(frame.sparkSession, config)
+    with limits_of(config), in_mode(mode), as_user_error("from_spark(...)"):
         relation = ConnectPlan(catalog.context(), sources).relation(message)
     return relation.only_visible()
 
@@ -75,6 +78,8 @@ class _Sources:
         they read here.
         """
         if form.lower() not in _FORMATS or not paths or options.keys() - _OPTIONS:
+            return None
+        if current_mode().files_on_spark is not None:
             return None
         session = self._frame.sparkSession
         reader = session.read.format(form)

@@ -20,6 +20,7 @@ from millrace.plan.planner.stage_pictures import explain_fully, explain_html
 from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
+from millrace.sql.sql_mode import DEFAULT, SqlMode
 from millrace.sql.text_limits import limits_of
 
 if TYPE_CHECKING:
@@ -59,6 +60,16 @@ class DatasetRunner:
     def spark_session(self) -> SparkSession:
         """The session of the workspace; one is started if there is none."""
         return self._spark()
+
+    @property
+    def mode(self) -> SqlMode:
+        """The mode that the session asks for; Spark's defaults as long as none is started."""
+        session = self._started_spark()
+        if session is None:
+            return DEFAULT
+        from millrace.spark.session_settings import session_mode  # noqa: PLC0415 - as below
+
+        return session_mode(session, self.config)
 
     @property
     def analyzer(self) -> SparkAnalyzer:

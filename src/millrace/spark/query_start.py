@@ -18,8 +18,9 @@ from millrace.plan.nodes.on_spark import spark_works
 from millrace.plan.planner.stages import Stage
 from millrace.spark.frames.query_frames import QueryFrames, sketch_frames
 from millrace.spark.function_shipping import check_function_settings, check_shippable
-from millrace.spark.session_settings import check_settings, time_zone
+from millrace.spark.session_settings import check_mode, session_mode, time_zone
 from millrace.spark.spark_tasks import SparkTaskRunner
+from millrace.sql.sql_mode import DEFAULT, in_mode
 
 ShowStages = Callable[[Sequence[Stage], Mapping[int, str]], str]
 """Shows stages, with a remark for some of them."""
@@ -32,13 +33,15 @@ def run_query(
     config = workspace.config
     check_inputs(workspace, plan)
     check_shippable(plan)
-    check_settings(spark, config)
+    mode = session_mode(spark, config)
+    check_mode(plan, mode)
     check_function_settings(spark, config, plan)
     zone = time_zone(spark, config)
     run_input = partial(run_query, spark, workspace, reuse=reuse)
-    frames = QueryFrames(spark, workspace, plan, reuse, run_input)
-    run = QueryRun(SparkTaskRunner(spark, config), workspace, frames, zone=zone, reuse=reuse)
-    run.finish()
+    with in_mode(mode):
+        frames = QueryFrames(spark, workspace, plan, reuse, run_input)
+        run = QueryRun(SparkTaskRunner(spark, config), workspace, frames, zone=zone, reuse=reuse)
+        run.finish()
     return run
 
 
@@ -52,7 +55,8 @@ def explain_query(
     """The stages of a plan, and for each which of its tasks would be reused, if that is known."""
     rows, saved_frames = sketch_frames(plan, config, workspace)
     zone = "UTC" if spark is None else time_zone(spark, config)
-    stages = stages_of(rows, config, zone)
+    with in_mode(DEFAULT if spark is None else session_mode(spark, config)):
+        stages = stages_of(rows, config, zone)
     remarks: Mapping[int, str] = {}
     if spark is not None and workspace is not None:
         remarks = forecast_reuse(workspace, stages, zone, saved_frames)

@@ -1,41 +1,29 @@
-"""Settings of a Spark session that change answers: followed, part of identity, or refused.
+"""Settings of a Spark session that change answers: followed, or reasons to let Spark compute.
 
-Invariant: Millrace's answer is Spark's answer under the session's settings. The time zone is
-followed and recorded with the work. Of the others Millrace supports one value each; a
-session with another value gets an error before any work begins.
+Invariant: Millrace's answer is Spark's answer under the session's settings. A plan is built in the
+session's mode (`sql/sql_mode.py`), and runs only while the session still has that mode. The time
+zone is followed and recorded with the work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
 from millrace.errors import UserError
-from millrace.spark.spark_presence import call_spark, setting
+from millrace.plan.nodes.node import Node
+from millrace.spark.spark_presence import call_spark, is_connect, setting
+from millrace.sql.aggregates.aggregate_expressions import AggregateExpression
+from millrace.sql.expressions import Expression
+from millrace.sql.session_modes import changes_answers, mode_of
+from millrace.sql.sql_mode import DEFAULT, SqlMode
 
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
-COMPUTED: Final[Mapping[str, tuple[str, ...]]] = {
-    "spark.sql.ansi.enabled": ("true",),
-    "spark.sql.ansi.doubleQuotedIdentifiers": ("false",),
-    "spark.sql.caseSensitive": ("false",),
-    "spark.sql.decimalOperations.allowPrecisionLoss": ("true",),
-    "spark.sql.legacy.allowNegativeScaleOfDecimal": ("false",),
-    "spark.sql.legacy.castComplexTypesToString.enabled": ("false",),
-    "spark.sql.legacy.literal.pickMinimumPrecision": ("true",),
-    "spark.sql.legacy.nullInEmptyListBehavior": ("false",),
-    "spark.sql.legacy.sizeOfNull": ("false",),
-    "spark.sql.legacy.statisticalAggregate": ("false",),
-    "spark.sql.legacy.timeParserPolicy": ("corrected", "exception"),
-    "spark.sql.parquet.binaryAsString": ("false",),
-    "spark.sql.parquet.int96TimestampConversion": ("false",),
-    "spark.sql.parser.escapedStringLiterals": ("false",),
-    "spark.sql.parser.quotedRegexColumnNames": ("false",),
-    "spark.sql.timestampType": ("timestamp_ltz",),
-}
-"""For settings that change answers the values, in lower case, as which Millrace computes."""
+_BETWEEN: Final = "\0"
 
 
 def time_zone(spark: SparkSession, config: Config) -> str:
@@ -43,28 +31,61 @@ def time_zone(spark: SparkSession, config: Config) -> str:
     return setting(spark, config, _TIME_ZONE, "UTC")
 
 
-def check_settings(spark: SparkSession, config: Config) -> None:
-    """Raise if Spark would answer otherwise under this session's settings."""
-    given = given_settings(spark, config)
-    for name in sorted(COMPUTED.keys() & given.keys()):
-        if given[name].lower() not in COMPUTED[name]:
-            computed = COMPUTED[name][0]
+def session_mode(spark: SparkSession, config: Config) -> SqlMode:
+    """The mode that the session asks for."""
+    return mode_of(given_settings(spark, config))
+
+
+def check_mode(plan: Node, mode: SqlMode) -> None:
+    """Raise if a part of the plan was built in another mode than the session has now."""
+    for built in _modes(plan):
+        if built != mode:
             raise UserError(
-                f"the session has {name} = {given[name]}\n"
-                f"  found: Spark answers otherwise then; Millrace computes as with {computed}\n"
-                f"  to fix: spark.conf.set({name!r}, {computed!r}); or let Spark compute what "
-                "depends on it, and give the result to ws.from_spark(frame)"
+                "the settings of the session changed after this was described\n"
+                f"  found: {mode}\n"
+                f"  described with: {built}\n"
+                "  to fix: describe it again, with the session given to mr.open(path, spark)"
             )
+
+
+def check_job_settings(spark: SparkSession, config: Config) -> None:
+    """Raise if Spark would answer otherwise under this session's settings than a job does."""
+    mode = session_mode(spark, config)
+    if mode not in (DEFAULT, SqlMode(files_on_spark=mode.files_on_spark)):
+        raise UserError(
+            f"jobs compute with Spark's default settings\n  found: {mode}\n"
+            "  to fix: run the job in a session with the defaults of these settings"
+        )
 
 
 def settings_of(spark: SparkSession, config: Config) -> dict[str, str]:
     """All settings of a session that may change what Spark answers, where they were given."""
     given = given_settings(spark, config)
-    names = {name for name in given if name in COMPUTED or name.startswith("spark.sql.legacy.")}
-    return {**{name: given[name] for name in sorted(names)}, _TIME_ZONE: time_zone(spark, config)}
+    names = sorted(filter(changes_answers, given))
+    return {**{name: given[name] for name in names}, _TIME_ZONE: time_zone(spark, config)}
 
 
 def given_settings(spark: SparkSession, config: Config) -> dict[str, str]:
-    """All settings that the session was given."""
-    settings = call_spark(spark, config, lambda: spark.conf.getAll)
-    return {name: str(value) for name, value in settings.items()}
+    """All settings that the session was given, asked for in one call."""
+    return dict(call_spark(spark, config, lambda: _given(spark)))
+
+
+def _given(spark: SparkSession) -> Mapping[str, str]:
+    if is_connect(spark):
+        return {name: str(value) for name, value in spark.conf.getAll.items()}
+    # PySpark's own call asks the JVM again for each name and each value.
+    text: Any = spark.conf._jconf.getAll().mkString(_BETWEEN)  # noqa: SLF001
+    pairs = (pair.partition(" -> ") for pair in str(text).split(_BETWEEN) if pair)
+    return {name: value for name, _, value in pairs}
+
+
+def _modes(value: object) -> Iterator[SqlMode]:
+    """The modes in which the expressions of a plan were typed."""
+    if isinstance(value, Expression | AggregateExpression):
+        yield value.mode
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _modes(part)
+    elif isinstance(value, Node) and is_dataclass(value):
+        for one in fields(value):
+            yield from _modes(getattr(value, one.name))

@@ -17,7 +17,7 @@ from millrace.spark.frames.source_intake import Changed, IntakeContext
 from millrace.spark.function_shipping import check_job_shippable
 from millrace.spark.job_workers import SparkWorkerPool, has_profiles
 from millrace.spark.session import slots
-from millrace.spark.session_settings import check_settings, time_zone
+from millrace.spark.session_settings import check_job_settings, time_zone
 
 
 class SparkIntake:
@@ -60,7 +60,7 @@ class SparkJobRuntime:
     def check(self, hops: Sequence[Hop]) -> None:
         """Raise if the job's functions or the settings of the session do not fit."""
         check_job_shippable(hops)
-        check_settings(self._spark, self._config)
+        check_job_settings(self._spark, self._config)
 
     def slots(self) -> int:
         """How many tasks can run at once."""

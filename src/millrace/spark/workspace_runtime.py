@@ -28,6 +28,7 @@ from millrace.execute.task_folders import Folders
 from millrace.ids import StageId
 from millrace.journal.api import Journals
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
+from millrace.names import path_text
 from millrace.plan.builders.build_context import UserFunctions
 from millrace.plan.builders.build_scan import scan_of
 from millrace.plan.nodes.node import Node
@@ -45,6 +46,7 @@ from millrace.shuffle import arrow_inputs, cleanup, runs
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.dataset_runner import DatasetRunner
+from millrace.sql.sql_mode import SqlMode
 from millrace.storage.local import LocalStore
 from millrace.storage.store import Store
 from millrace.storage.workspace_home import WorkspaceHome
@@ -170,6 +172,11 @@ class WorkspaceRuntime:
         return self.dataset_runner().analyzer
 
     @property
+    def mode(self) -> SqlMode:
+        """The mode that the session asks for."""
+        return self.dataset_runner().mode
+
+    @property
     def udfs(self) -> UserFunctions:
         """The functions that users made with PySpark."""
         return self.dataset_runner().udfs
@@ -260,11 +267,24 @@ class WorkspaceRuntime:
                 f"read_{format}: schema is not a schema of Arrow\n  found: {schema!r}\n"
                 '  to fix: give pa.schema({"amount": pa.int64(), ...})'
             )
+        changed = self.mode.files_on_spark
+        if format == "parquet" and schema is None and not options and changed is not None:
+            return self._files_on_spark(paths, changed)
         listing = Listing(
             now_ms=_now_ms(), recent_ms=ms(self.config.recent_change), by_content=by_content
         )
         source = open_source(paths, listing, format=format, schema=schema, options=options)
         return self.dataset(scan_of(source))
+
+    def _files_on_spark(self, paths: Paths, setting: str) -> Dataset:
+        """Files that Spark reads, because a setting of the session changes what they hold."""
+        from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - as below
+
+        given = [paths] if isinstance(paths, str | os.PathLike) else paths
+        texts = [path_text(path, "read_parquet") for path in given]
+        frame = self.spark.read.parquet(*(p if "://" in p else os.path.abspath(p) for p in texts))
+        reason = f"the session has {setting}, and Spark reads files otherwise then"
+        return self.dataset(frame_scan(frame, None, self.config, reason))
 
     def read_frame(self, frame: DataFrame, version: str | None) -> Dataset:
         """A DataFrame as a dataset: its plan where it can be read, else its rows."""

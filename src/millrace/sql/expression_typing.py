@@ -25,7 +25,6 @@ from millrace.sql.functions.function_registry import (
     FUNCTIONS,
     call,
     call_tree,
-    check_overflow,
 )
 from millrace.sql.functions.nested import access_nodes, nested_functions, struct_functions
 from millrace.sql.functions.nested.field_updates import expand_updates, is_update
@@ -34,6 +33,7 @@ from millrace.sql.functions.times import making_functions
 from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, canonical, operands
+from millrace.sql.sql_mode import current_mode
 from millrace.sql.type_names import CAST_NAMES, type_of
 from millrace.sql.typed_sql import (
     ExpressionRefused,
@@ -71,6 +71,8 @@ _WITHOUT_BRACKETS: Final = frozenset(
     {"current_date", "current_timestamp", "current_time", "current_user", "user", "session_user"}
 )
 """Functions that are called by their name alone, where no column has it."""
+_IN_EVERY_MODE: Final = frozenset({exp.Column, exp.Identifier, exp.Paren})
+"""Nodes whose value no setting changes."""
 _CLAUSES: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 _REFUSED: Final = {
     exp.Window: ("a window function has no place here", "use the window operator"),
@@ -104,6 +106,8 @@ class ExpressionTyper:
     def typed(self, node: exp.Expression) -> TypedSql:
         """The typed form of a node."""
         kind = type(node)
+        if kind not in _IN_EVERY_MODE:
+            _check_mode(node)
         if kind in _ARITHMETIC:
             return _calculated(self, _ARITHMETIC[kind], node)
         if kind in _COMPARED:
@@ -130,6 +134,17 @@ class ExpressionTyper:
     def find(self, name: str) -> TypedSql:
         """The variable of this name, or else the column."""
         return self._variables.get(name.lower()) or self.columns.find(name)
+
+
+def _check_mode(node: exp.Expression) -> None:
+    """Leave expressions to Spark in a session whose settings change them."""
+    setting = current_mode().on_spark
+    if setting is not None:
+        raise NotNative(
+            f"the session has {setting}, and Spark answers otherwise then",
+            found=canonical(node),
+            fix="use the default of this setting",
+        )
 
 
 def _column(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
@@ -309,7 +324,6 @@ def _aggregated(typer: ExpressionTyper, name: str, node: exp.Expression) -> Type
             found=node.sql(dialect="spark"),
             fix="use it in agg",
         )
-    check_overflow(name)
     return typer.aggregate(name, node)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from millrace.errors import UserError
 from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import canonical, operands, read, with_names
+from millrace.sql.sql_mode import SqlMode, current_mode
 from millrace.sql.syntax_errors import clipped, refuse_name
 from millrace.sql.type_names import CAST_NAMES
 from millrace.sql.typed_sql import ExpressionRefused, TypedSql, as_type, quoted
@@ -42,7 +43,7 @@ class Expression:
     """A typed expression over the columns of one schema.
 
     `sql` gives the DuckDB form of `type`. `raises` says that it can fail for some row, so it must
-    not be evaluated for rows that an earlier condition drops.
+    not be evaluated for rows that an earlier condition drops. `mode` is the one it was typed in.
     """
 
     sql: str
@@ -50,6 +51,7 @@ class Expression:
     columns: frozenset[str]
     text: str
     raises: bool = False
+    mode: SqlMode = field(default_factory=current_mode)
 
     @property
     def is_column(self) -> bool:
@@ -110,7 +112,7 @@ def parse_named(text: str, schema: pa.Schema, *, call: str) -> list[tuple[str, E
         if isinstance(tree, exp.Star):
             if tree.args.get("except_") or tree.args.get("replace") or tree.args.get("rename"):
                 raise ExpressionRefused("* stands alone here", found=text, fix="use drop or rename")
-            return [as_is(field) for field in schema]
+            return [as_is(column) for column in schema]
         name = tree.alias if isinstance(tree, exp.Alias) else None
         body = tree.this if isinstance(tree, exp.Alias) else tree
         term = ExpressionTyper(NameScope(schema)).typed(body)
@@ -127,12 +129,12 @@ def expression_of(tree: exp.Expression, term: TypedSql) -> Expression:
     return Expression(term.sql, term.type, term.columns, canonical(tree), term.raises)
 
 
-def as_is(field: pa.Field) -> tuple[str, Expression]:
+def as_is(column: pa.Field) -> tuple[str, Expression]:
     """A column as it is, under its name."""
-    kind = from_arrow(field.type)
-    sql = as_type(quoted(field.name), kind) if in_other_form(field.type) else quoted(field.name)
-    text = "`" + field.name.replace("`", "``") + "`"
-    return field.name, Expression(sql, kind, frozenset([field.name]), text)
+    name, kind = column.name, from_arrow(column.type)
+    sql = as_type(quoted(name), kind) if in_other_form(column.type) else quoted(name)
+    text = "`" + name.replace("`", "``") + "`"
+    return name, Expression(sql, kind, frozenset([name]), text)
 
 
 def own_name(tree: exp.Expression, term: TypedSql) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import (
     ExpressionRefused,
     TypedSql,
@@ -57,4 +58,4 @@ class NameScope:
         )
 
     def _like(self, name: str) -> list[str]:
-        return [known for known in self._schema.names if known.lower() == name.lower()]
+        return [known for known in self._schema.names if folded(known) == folded(name)]

@@ -15,7 +15,9 @@ import sqlglot.errors
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from millrace.sql.session_modes import reads_otherwise
 from millrace.sql.spark_dialect import PlainSpark
+from millrace.sql.sql_mode import current_mode
 from millrace.sql.syntax_errors import not_sql
 from millrace.sql.text_limits import check_depth
 from millrace.sql.typed_sql import ExpressionRefused
@@ -59,6 +61,7 @@ def read(sql: str) -> exp.Expression:
         raise ExpressionRefused(
             "the expression has a NUL in it", found=repr(sql), fix="leave it out"
         )
+    _check_settings(sql)
     try:
         tokens = _with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql)
         tokens = _numbered(_with_binary(tokens))
@@ -71,6 +74,17 @@ def read(sql: str) -> exp.Expression:
             "there is more than one expression", found=sql, fix="pass one at a time"
         )
     return trees[0]
+
+
+def _check_settings(sql: str) -> None:
+    """Refuse a text that the session's settings give another meaning."""
+    settings = current_mode().text_on_spark
+    if settings is not None and reads_otherwise(sql, settings):
+        raise ExpressionRefused(
+            f"the session has {settings}, which changes what this text means",
+            found=sql,
+            fix="write it with columns of pyspark.sql.functions, or in ws.sql(...)",
+        )
 
 
 def operands(
@@ -216,6 +230,14 @@ def free_variable(name: str, used: set[str]) -> str:
     return next(other for n in itertools.count(1) if (other := f"{name}_{n}").lower() not in used)
 
 
+def _as_bytes(node: exp.Literal) -> exp.Expression:
+    """A text whose spelling depends on no setting."""
+    if node.name and not set(node.name) & set("'\"\\"):
+        return node
+    bytes_ = exp.HexString(this=node.name.encode().hex().upper())
+    return exp.Cast(this=bytes_, to=exp.DataType.build("string", dialect="spark"))
+
+
 def canonical(tree: exp.Expression) -> str:
     """The tree as Spark SQL again, always written the same way."""
 
@@ -223,6 +245,10 @@ def canonical(tree: exp.Expression) -> str:
         if isinstance(node, exp.Anonymous) and str(node.this).startswith(LITERAL):
             suffix = str(node.this).removeprefix(LITERAL)
             return exp.Literal.number(f"{node.expressions[0].this}{suffix}")
+        if isinstance(node, exp.Literal) and node.is_string and in_other_words:
+            return _as_bytes(node)
         return node
+
+    in_other_words = current_mode().text_on_spark is not None
 
     return tree.transform(suffixed).sql(dialect=_DIALECT, comments=False)

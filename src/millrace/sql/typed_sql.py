@@ -13,20 +13,13 @@ from datetime import date
 from typing import Final
 
 from millrace.config import Config
+from millrace.sql.sql_mode import in_ansi_mode
 from millrace.sql.types import DATE, VOID, SqlType, to_duckdb
 
 NOWHERE: Final[frozenset[str]] = frozenset()
 SQL_CHARS_MAX: Final[ContextVar[int]] = ContextVar(
     "expression_sql_chars_max", default=Config().expression_sql_chars_max
 )
-ANSI: Final[ContextVar[bool]] = ContextVar("ansi", default=True)
-"""Whether what does not fit is an error, as with spark.sql.ansi.enabled. Where it is not, a part
-that can fail is left to Spark, unless it is written so that it gives Spark's other value."""
-
-
-def in_ansi_mode() -> bool:
-    """Whether what does not fit is an error."""
-    return ANSI.get()
 
 
 class ExpressionRefused(Exception):

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from millrace.errors import UnsupportedType
+from millrace.sql.sql_mode import in_ansi_mode
 
 PRECISION_MAX: Final = 38
 SCALE_KEPT: Final = 6
@@ -360,8 +361,10 @@ def common_with_text(left: SqlType, right: SqlType) -> SqlType | None:
         nested = _common_nested(left, right, common_with_text)
         return nested or common(left, right)
     other = right if left == STRING else left
-    if other == VOID:
+    if other in (VOID, STRING):
         return STRING
+    if not in_ansi_mode():  # By other rules, which differ from operator to operator.
+        return None
     if other.is_integer:
         return LONG
     if other.is_numeric:
@@ -379,6 +382,8 @@ def _common_number(left: SqlType, right: SqlType) -> SqlType:
         if whole + scale > PRECISION_MAX:
             return decimal(PRECISION_MAX, max(0, PRECISION_MAX - whole))
         return decimal(whole + scale, scale)
-    if left.is_floating != right.is_floating:
+    if left.is_floating != right.is_floating and (in_ansi_mode() or DOUBLE in (left, right)):
         return DOUBLE
+    if left.is_floating != right.is_floating:
+        return FLOAT
     return left if _WIDTHS.index(left.name) > _WIDTHS.index(right.name) else right

@@ -10,6 +10,7 @@ from millrace.plan.nodes.on_spark import OnSpark, SparkCall, SparkCode, SparkQue
 from millrace.plan.nodes.project import select_only
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.sql.spark_text import columns_read, why_unrecognised
+from millrace.sql.sql_mode import current_mode
 
 
 def on_spark(
@@ -32,17 +33,25 @@ def on_spark(
         if isinstance(query, str)
         else _why_call_unrecognised(query)
     )
+    if unrecognised is None and _reads_otherwise():
+        unrecognised = "its text was not read here: the session gives texts another meaning"
     work = SparkWork(
         inputs=_narrowed(inputs, query), query=query, reason=reason, unrecognised=unrecognised
     )
     return OnSpark(work, schema, None, tuple(schema.names))
 
 
+def _reads_otherwise() -> bool:
+    """Whether the session gives texts another meaning than they have here."""
+    mode = current_mode()
+    return mode.text_on_spark is not None or mode.case_sensitive
+
+
 def _narrowed(
     inputs: Sequence[tuple[str, Node]], query: SparkQuery
 ) -> tuple[tuple[str, Node], ...]:
     """The inputs without columns that the query does not read."""
-    if not isinstance(query, str):
+    if not isinstance(query, str) or _reads_otherwise():
         return tuple(inputs)
     read = columns_read(query, {name: node.schema.names for name, node in inputs})
     return tuple((name, select_only(node, read[name])) for name, node in inputs)

@@ -28,6 +28,7 @@ from millrace.plan.nodes.project import Project
 from millrace.plan.relation import Attribute, Relation, free_columns, picked_columns
 from millrace.sql.expressions import Expression, expression_of, own_name
 from millrace.sql.labels.spark_labels import spark_label
+from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 __all__ = ["SelectItem", "attribute_tree", "expand_stars", "select", "where", "with_columns"]
@@ -76,8 +77,8 @@ def _fields(relation: Relation, tree: exp.Expression) -> list[exp.Expression]:
     """The fields of the column that `column.*` names; none if it names a table, or all columns."""
     if not isinstance(tree, exp.Column) or len(tree.parts) == 1 or any(tree.this.args.values()):
         return []
-    table = [part.name.lower() for part in tree.parts[:-1]]
-    if any([q.lower() for q in a.qualifier[-len(table) :]] == table for a in relation.visible):
+    table = [folded(part.name) for part in tree.parts[:-1]]
+    if any([folded(q) for q in a.qualifier[-len(table) :]] == table for a in relation.visible):
         return []
     names = [part.copy() for part in reversed(tree.parts[:-1])]
     attribute = find(
@@ -99,11 +100,11 @@ def _fields(relation: Relation, tree: exp.Expression) -> list[exp.Expression]:
 
 
 def _starred(relation: Relation, tree: exp.Expression, star: exp.Star) -> list[Attribute]:
-    table = [part.name.lower() for part in tree.parts[:-1]] if isinstance(tree, exp.Column) else []
+    table = [folded(part.name) for part in tree.parts[:-1]] if isinstance(tree, exp.Column) else []
     attributes = [
         a
         for a in relation.visible
-        if not table or [q.lower() for q in a.qualifier[-len(table) :]] == table
+        if not table or [folded(q) for q in a.qualifier[-len(table) :]] == table
     ]
     if table and not attributes:
         raise ExpressionRefused(
@@ -162,8 +163,8 @@ def _projected(context: BuildContext, relation: Relation, items: Sequence[Select
         for item, column in zip(items, columns, strict=True)
     ]
     shown = {item.passed.column for item in items if item.passed is not None}
-    below = Counter(name.lower() for name in relation.node.schema.names)
-    rest = [a for a in relation.visible if a.column not in shown and below[a.column.lower()] == 1]
+    below = Counter(folded(name) for name in relation.node.schema.names)
+    rest = [a for a in relation.visible if a.column not in shown and below[folded(a.column)] == 1]
     kept = free_columns([a.column for a in rest], columns)
     hidden = [replace(a, column=c, hidden=True) for a, c in zip(rest, kept, strict=True)]
     passed_on = [(c, plan_column(a.column)) for a, c in zip(rest, kept, strict=True)]
@@ -191,13 +192,13 @@ def with_columns(
     """The same columns and new ones, or new values for old ones, as Spark's `withColumns`."""
     bare = [tree.this if isinstance(tree, exp.Alias) else tree for _, tree in columns]
     trees = [named(tree, name) for tree, (name, _) in zip(bare, columns, strict=True)]
-    by_name = {name.lower(): tree for (name, _), tree in zip(columns, trees, strict=True)}
-    replaced = {a.label.lower() for a in relation.visible} & by_name.keys()
+    by_name = {folded(name): tree for (name, _), tree in zip(columns, trees, strict=True)}
+    replaced = {folded(a.label) for a in relation.visible} & by_name.keys()
     items: list[exp.Expression] = [
-        by_name[a.label.lower()] if a.label.lower() in replaced else attribute_tree(a)
+        by_name[folded(a.label)] if folded(a.label) in replaced else attribute_tree(a)
         for a in relation.visible
     ]
     new = [
-        tree for (name, _), tree in zip(columns, trees, strict=True) if name.lower() not in replaced
+        tree for (name, _), tree in zip(columns, trees, strict=True) if folded(name) not in replaced
     ]
     return select(context, relation, [*items, *new])

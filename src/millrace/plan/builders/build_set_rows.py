@@ -16,6 +16,7 @@ from millrace.plan.builders.operators import keep, named, project
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.union import Union
 from millrace.plan.relation import Attribute, Relation, free_columns
+from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 from millrace.sql.types import common_with_text, from_arrow
 
@@ -53,8 +54,8 @@ def union_by_name(
                 found=", ".join(side.labels),
                 fix="give one of them another name",
             )
-    ours = {label.lower(): label for label in left.labels}
-    theirs = {label.lower(): label for label in right.labels}
+    ours = {folded(label): label for label in left.labels}
+    theirs = {folded(label): label for label in right.labels}
     more = [label for name, label in theirs.items() if name not in ours]
     lacking = [label for name, label in ours.items() if name not in theirs]
     if (lacking or more) and not missing:
@@ -69,11 +70,11 @@ def union_by_name(
 
 def _of_labels(context: BuildContext, side: Relation, labels: Sequence[str]) -> Relation:
     """The columns of these labels, in their order; those that it lacks are null."""
-    known = {a.label.lower(): a for a in side.visible}
+    known = {folded(a.label): a for a in side.visible}
     trees = [
         named(exp.Null() if attribute is None else attribute_tree(attribute), label)
         for label in labels
-        for attribute in [known.get(label.lower())]
+        for attribute in [known.get(folded(label))]
     ]
     return select(context, side, trees).only_visible()
 

@@ -15,6 +15,7 @@ from sqlglot import exp
 from millrace.plan.relation import Attribute
 from millrace.sql.connect_expressions import ORIGIN
 from millrace.sql.parser import name_of_column
+from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import ExpressionRefused
 from millrace.text import did_you_mean, listed
 
@@ -40,7 +41,7 @@ def resolve(
             if column is not part:
                 part.replace(column)
         elif isinstance(part, exp.Lambda):
-            names = {name.name.lower() for name in part.expressions}
+            names = {folded(name.name) for name in part.expressions}
             rest.append((part.this, variables | names))
         elif not isinstance(part, exp.Query):
             rest += [(inner, variables) for inner in part.iter_expressions(reverse=True)]
@@ -91,7 +92,7 @@ def _column(
 ) -> exp.Expression:
     if is_resolved(column) or isinstance(column.this, exp.Star):
         return column
-    if column.parts[0].name.lower() in variables:
+    if folded(column.parts[0].name) in variables:
         return column
     matches = _best(column, attributes)
     if not matches:
@@ -148,21 +149,21 @@ def _matches(
     parts: tuple[str, ...], attributes: Sequence[Attribute], origin: int | None
 ) -> Iterator[tuple[Attribute, tuple[str, ...]]]:
     """What a name can mean; through its table if any attribute fits so, else by its label."""
-    lowered = tuple(part.lower() for part in parts)
+    lowered = tuple(folded(part) for part in parts)
     if origin is not None:
         attributes = [a for a in attributes if origin in a.origins]
     qualified = [
         (attribute, parts[used + 1 :])
         for attribute in attributes
         for used in range(1, min(len(attribute.qualifier), len(parts) - 1) + 1)
-        if attribute.label.lower() == lowered[used]
-        and tuple(name.lower() for name in attribute.qualifier[-used:]) == lowered[:used]
+        if folded(attribute.label) == lowered[used]
+        and tuple(folded(name) for name in attribute.qualifier[-used:]) == lowered[:used]
     ]
     if qualified:
         yield from qualified
         return
     for attribute in attributes:
-        if attribute.label.lower() == lowered[0]:
+        if folded(attribute.label) == lowered[0]:
             yield attribute, parts[1:]
 
 

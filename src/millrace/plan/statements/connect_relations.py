@@ -44,6 +44,7 @@ from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.relation import Relation, relation_of
 from millrace.sql.connect_expressions import expression_tree, name_parts, name_tree, order_tree
 from millrace.sql.connect_literals import literal_tree
+from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import NotNative
 
 _JOINS: Final[dict[int, JoinKind]] = {
@@ -319,10 +320,10 @@ class ConnectPlan:
 
     def _renamed(self, message: Any) -> Relation:  # noqa: ANN401 - as above
         child = self._input(message)
-        new = {old.lower(): label for old, label in message.rename_columns_map.items()}
-        new |= {rename.col_name.lower(): rename.new_col_name for rename in message.renames}
+        new = {folded(old): label for old, label in message.rename_columns_map.items()}
+        new |= {folded(rename.col_name): rename.new_col_name for rename in message.renames}
         attributes = tuple(
-            a if a.hidden else replace(a, label=new.get(a.label.lower(), a.label))
+            a if a.hidden else replace(a, label=new.get(folded(a.label), a.label))
             for a in child.attributes
         )
         return replace(child, attributes=attributes)
@@ -332,8 +333,8 @@ class ConnectPlan:
         trees = [expression_tree(column) for column in message.columns]
         dropped = [find(tree, child.attributes) for tree in trees if isinstance(tree, exp.Column)]
         names = {a.column for a in dropped if a is not None}
-        labels = {name.lower() for name in message.column_names}
-        kept = [a for a in child.visible if a.column not in names and a.label.lower() not in labels]
+        labels = {folded(name) for name in message.column_names}
+        kept = [a for a in child.visible if a.column not in names and folded(a.label) not in labels]
         if len(kept) == len(child.visible):
             return child
         return select(self._context, child, [attribute_tree(a) for a in kept])
@@ -380,8 +381,8 @@ def _bare(tree: exp.Expression) -> exp.Expression:
 
 def _labels(child: Relation, names: Sequence[str]) -> list[str]:
     """The labels of these columns in lower case; of all, if none is named."""
-    labels = [label.lower() for label in child.labels]
-    wanted = [name.lower() for name in names]
+    labels = [folded(label) for label in child.labels]
+    wanted = [folded(name) for name in names]
     if any(labels.count(name) != 1 for name in wanted):
         raise NotNative("a column that is not there once", found=", ".join(names), fix="")
     return wanted or labels

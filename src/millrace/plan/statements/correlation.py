@@ -17,6 +17,7 @@ from millrace.plan.builders.name_resolution import find, is_resolved, plan_colum
 from millrace.plan.relation import Attribute, Relation
 from millrace.plan.statements.domain_rows import domain_rows
 from millrace.plan.statements.query_scope import QueryScope, columns_in, with_own_columns
+from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 _SIMPLE = frozenset({"expressions", "from_", "joins", "where", "distinct", "laterals", "kind"})
@@ -131,11 +132,11 @@ def _names_outer(scope: QueryScope, outer: Relation, query: exp.Select) -> bool:
         *query.expressions,
         *(query.args[key] for key in ("where", "group", "having") if query.args.get(key)),
     ]
-    labels = {alias.alias.lower() for alias in query.expressions if isinstance(alias, exp.Alias)}
+    labels = {folded(alias.alias) for alias in query.expressions if isinstance(alias, exp.Alias)}
     columns = [column for part in parts for column in _columns(part)]
     return any(
         _find(column, rows.attributes) is None
-        and column.name.lower() not in labels
+        and folded(column.name) not in labels
         and _find(column, outer.attributes) is not None
         for column in columns
     )

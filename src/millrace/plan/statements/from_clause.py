@@ -16,6 +16,7 @@ from millrace.plan.statements.join_graph import joined, split
 from millrace.plan.statements.lateral_joins import lateral_join, lateral_view
 from millrace.plan.statements.query_scope import QueryScope, with_own_columns
 from millrace.plan.statements.table_sources import one_row, table_source, with_pivots
+from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 _KEEP_THE_LEFT = frozenset({"left", "semi", "anti"})
@@ -122,8 +123,8 @@ def _add(tables: _Tables, join: exp.Join) -> None:
     right = _source(tables.scope, join.this, tables.columns)
     using = [name.name for name in join.args.get("using") or ()]
     if join.method.upper() == "NATURAL":
-        ours = {a.label.lower() for a in tables.seen.visible}
-        using = [a.label for a in right.visible if a.label.lower() in ours]
+        ours = {folded(a.label) for a in tables.seen.visible}
+        using = [a.label for a in right.visible if folded(a.label) in ours]
     on = join.args.get("on")
     if how in ("right", "full") and tables.after_cross:
         raise NotNative(

@@ -14,6 +14,7 @@ from millrace.plan.builders.reshape.grouping_sets import GroupingSetRows, cube_s
 from millrace.plan.relation import Relation
 from millrace.plan.statements.order_clauses import check_ordinal, ordinal
 from millrace.plan.statements.query_scope import QueryScope
+from millrace.sql.sql_mode import folded
 
 _Set = tuple[exp.Expression, ...]
 
@@ -32,7 +33,7 @@ class _SelectList:
             return self.items[check_ordinal(number, len(self.items), "GROUP BY")]
         if isinstance(tree, exp.Column) and find(tree, self.relation.attributes) is None:
             for item in self.items:
-                if isinstance(item, exp.Alias) and item.alias.lower() == tree.name.lower():
+                if isinstance(item, exp.Alias) and folded(item.alias) == folded(tree.name):
                     return item
         return tree
 

@@ -27,6 +27,7 @@ from millrace.plan.statements.order_clauses import (
 from millrace.plan.statements.query_scope import QueryScope
 from millrace.plan.statements.subqueries import conjuncts, filtered, with_subqueries
 from millrace.sql.labels.spark_labels import spark_label
+from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import NotNative
 
 _KNOWN: Final = frozenset(
@@ -184,14 +185,14 @@ def _with_aliases(
             and _single_name(node) in aliases
             and not (_is_of_rows(node, rows) and is_key(node))
         ):
-            return _in_brackets(aliases[node.name.lower()])
+            return _in_brackets(aliases[folded(node.name)])
         return node
 
     return _transformed(tree, changed) if aliases else tree
 
 
 def _aliases(items: Sequence[exp.Expression]) -> dict[str, exp.Expression]:
-    return {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
+    return {folded(item.alias): item.this for item in items if isinstance(item, exp.Alias)}
 
 
 def _single_name(node: exp.Column) -> str | None:
@@ -227,7 +228,7 @@ def _over_items(order: exp.Ordered, items: Sequence[exp.Expression]) -> exp.Expr
 
     def named_item(node: exp.Expression) -> exp.Expression:
         if isinstance(node, exp.Column) and not is_resolved(node) and len(node.parts) == 1:
-            item = labels.get(node.name.lower())
+            item = labels.get(folded(node.name))
             if item is not None:
                 return _in_brackets(_body(item))
         return node

@@ -7,7 +7,7 @@ each group. A call has Spark's type, or is refused with the reason.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from sqlglot import exp
@@ -19,6 +19,7 @@ from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.expressions import as_user_error
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import canonical, read
+from millrace.sql.sql_mode import SqlMode, current_mode
 from millrace.sql.syntax_errors import refuse_name
 from millrace.sql.typed_sql import ExpressionRefused, TypedSql
 from millrace.sql.types import SqlType
@@ -39,6 +40,7 @@ class AggregateExpression:
     text: str
     sql_around: tuple[str, ...]
     calls_between: tuple[int, ...]
+    mode: SqlMode = field(default_factory=current_mode)
 
     def finish(self, values: Sequence[str]) -> str:
         """The SQL over the values of its calls, in the order of `calls`."""

@@ -34,6 +34,7 @@ from millrace.sql.functions.casts import cast
 from millrace.sql.functions.conditions import as_condition
 from millrace.sql.functions.function_registry import ANY_NUMBER
 from millrace.sql.functions.nested.nested_sql import is_ordered
+from millrace.sql.sql_mode import in_ansi_mode
 from millrace.sql.types import (
     BOOLEAN,
     DATE,
@@ -100,9 +101,14 @@ def _over_number(call: AggregateInput) -> AggregateCall:
     term = call.number(node)
     kinds = {"sum": sum_type, "avg": mean_type}
     kind = kinds.get(call.written.function, lambda _: DOUBLE)(term.type)
-    if call.written.name == "try_avg" and term.type.is_decimal:
+    sums = call.written.function in kinds
+    if sums and term.type.is_decimal and (call.written.name == "try_avg" or not in_ansi_mode()):
         _refuse_overflow(call, term.type)
-    return call.build(call.filtered(term, node), kind, distinct=call.written.distinct)
+    wraps = call.written.function == "sum" and term.type.is_integer and not in_ansi_mode()
+    function = "wrapped_sum" if wraps else call.written.function
+    return call.build(
+        call.filtered(term, node), kind, function=function, distinct=call.written.distinct
+    )
 
 
 def _try_sum(call: AggregateInput) -> AggregateCall:

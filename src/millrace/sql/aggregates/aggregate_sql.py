@@ -98,11 +98,21 @@ def total(over: str, kind: SqlType, distinct: str = "") -> AggregateSql:
 
 def total_or_null(over: str, distinct: str = "") -> AggregateSql:
     """try_sum of whole numbers: null if the sum does not fit a long."""
+    return _fitted_total(over, distinct, lambda value: f"TRY_CAST({value} AS BIGINT)")
+
+
+def wrapped_total(over: str, distinct: str = "") -> AggregateSql:
+    """A sum of whole numbers that wraps around at the ends of a long, as Java's does."""
+    half, all_bits = f"CAST({1 << 63} AS HUGEINT)", f"CAST({(1 << 64) - 1} AS HUGEINT)"
+
+    def wrapped(value: str) -> str:
+        return as_type(f"((CAST({value} AS HUGEINT) + {half}) & {all_bits}) - {half}", LONG)
+
+    return _fitted_total(over, distinct, wrapped)
+
+
+def _fitted_total(over: str, distinct: str, fitted: Callable[[str], str]) -> AggregateSql:
     summed = f"sum({distinct}{over})"
-
-    def fitted(value: str) -> str:
-        return f"TRY_CAST({value} AS BIGINT)"
-
     # The parts are wider than a long, so that parts that cancel each other out do.
     part = as_type(summed, _WIDE)
     return AggregateSql(fitted(summed), ((part, _WIDE),), lambda parts: fitted(f"sum({parts[0]})"))

@@ -24,6 +24,8 @@ def write_call(call: AggregateCall) -> AggregateSql:
             return aggregate_sql.total(over, call.type, distinct)
         case "try_sum":
             return aggregate_sql.total_or_null(over, distinct)
+        case "wrapped_sum":
+            return aggregate_sql.wrapped_total(over, distinct)
         case "avg":
             return aggregate_sql.mean(over, call.summed_type, call.type, distinct)
         case "min" | "max" | "bool_and" | "bool_or" | "bit_and" | "bit_or" | "bit_xor":

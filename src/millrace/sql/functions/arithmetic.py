@@ -11,15 +11,14 @@ from dataclasses import replace
 from typing import Final
 
 from millrace.sql.functions.casts import cast
-from millrace.sql.typed_sql import NotNative, TypedSql, as_type, combined, failure, in_ansi_mode
+from millrace.sql.functions.lenient_casts import wrapped
+from millrace.sql.sql_mode import in_ansi_mode
+from millrace.sql.typed_sql import NotNative, TypedSql, as_type, combined, failure
 from millrace.sql.types import (
-    BYTE,
     DOUBLE,
-    INT,
     LONG,
     PRECISION_MAX,
     SCALE_KEPT,
-    SHORT,
     VOID,
     SqlType,
     adjusted,
@@ -117,15 +116,10 @@ def _plain(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
     return divided(value, kind, first, second, never_zero=_nonzero(right))
 
 
-_BITS: Final = {BYTE: 8, SHORT: 16, INT: 32, LONG: 64}
-
-
 def _wrapped(symbol: str, left: TypedSql, right: TypedSql) -> str:
     """Whole numbers that wrap around at the ends of their type, as Java's do."""
-    half = 1 << (_BITS[left.type] - 1)
     wide = f"(CAST({left.sql} AS HUGEINT) {symbol} CAST({right.sql} AS HUGEINT))"
-    whole = f"(({wide} + {half}) & CAST({2 * half - 1} AS HUGEINT)) - {half}"
-    return f"coalesce(TRY({left.sql} {symbol} {right.sql}), {as_type(whole, left.type)})"
+    return f"coalesce(TRY({left.sql} {symbol} {right.sql}), {wrapped(wide, left.type)})"
 
 
 def _nonzero(term: TypedSql) -> bool:

@@ -1,4 +1,4 @@
-"""Casts with Spark's rules in ANSI mode: what does not fit is an error, never a null.
+"""Casts with Spark's rules: in ANSI mode what does not fit is an error, never a null.
 
 Invariant: a cast gives Spark's value or fails. Text is checked against the spellings Spark takes
 before DuckDB reads it, as DuckDB takes more. A pair that cannot be made exact is refused.
@@ -12,8 +12,19 @@ from dataclasses import replace
 from datetime import date
 from typing import Final
 
+from millrace.sql.functions.cast_texts import (
+    BLANK,
+    BLANK_OR_DELETE,
+    NUMBER,
+    PLAIN_NUMBER,
+    WHOLE,
+    between,
+    word_steps,
+)
+from millrace.sql.functions.lenient_casts import LENIENT
 from millrace.sql.functions.nested.nested_casts import cast_nested
 from millrace.sql.functions.times.time_macros import READ_TEXT
+from millrace.sql.sql_mode import in_ansi_mode
 from millrace.sql.typed_sql import (
     NotNative,
     TypedSql,
@@ -21,7 +32,6 @@ from millrace.sql.typed_sql import (
     combined,
     day_literal,
     failure,
-    in_ansi_mode,
     null_of,
     text_literal,
 )
@@ -42,13 +52,6 @@ VECTORISED: Final = (number_texts,)
 """Imported for the functions that they give the engine."""
 # Doubles below it print the same digits in DuckDB and in every Java.
 PLAIN_DOUBLE_MAX: Final = "9007199254740992"
-# Java drops blanks and control characters around a number; some casts drop DEL too.
-_BLANK: Final = r"[\x00-\x20]*"
-_BLANK_OR_DELETE: Final = r"[\x00-\x20\x7f]*"
-_WHOLE: Final = r"[+-]?[0-9]+"
-_WORD: Final = r"([a-zA-Z]+|[01])"
-_PLAIN_NUMBER: Final = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
-_NUMBER: Final = _PLAIN_NUMBER + r"(?:[eE][+-]?[0-9]{1,4})?"
 _FULL_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _FLOAT_MAX: Final = "3.4028235677973366e38"
 
@@ -101,6 +104,10 @@ def family(kind: SqlType) -> str:
 
 
 def _written(term: TypedSql, to: SqlType) -> tuple[str, bool]:
+    lenient = LENIENT.get((family(term.type), family(to)))
+    sql = None if lenient is None or in_ansi_mode() else lenient(term, to)
+    if sql is not None:
+        return sql, False
     writer = _WRITERS.get((family(term.type), family(to)))
     if writer is None:
         raise NotNative(
@@ -117,7 +124,8 @@ def _plain(term: TypedSql, _: SqlType) -> tuple[str, bool]:
 
 def _exact(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     old, new = as_decimal(term.type), as_decimal(to)
-    fits = old.precision - old.scale <= new.precision - new.scale
+    room = (new.precision - new.scale) - (old.precision - old.scale)
+    fits = room > 0 or (room == 0 and new.scale >= old.scale)  # Rounding can add a digit.
     return term.sql, not fits and term.literal is None
 
 
@@ -127,10 +135,8 @@ def _floating(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     x = term.sql
     beyond = f"NOT isnan({x}) AND abs({x}) >= {_FLOAT_MAX}"
     infinite = f"CASE WHEN {x} > 0 THEN 'inf' ELSE '-inf' END"
-    return (
-        f"CASE WHEN {beyond} THEN CAST({infinite} AS FLOAT) ELSE CAST({x} AS FLOAT) END",
-        True,
-    )
+    value = f"CASE WHEN {beyond} THEN CAST({infinite} AS FLOAT) ELSE CAST({x} AS FLOAT) END"
+    return value, in_ansi_mode()
 
 
 def _floating_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
@@ -198,15 +204,15 @@ def _unread(term: TypedSql, to: SqlType) -> str:
 
 def _text_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     x = term.sql
-    good = f"regexp_full_match({x}, {_between(_BLANK_OR_DELETE, _WHOLE)})"
-    digits = as_type(f"regexp_extract({x}, {text_literal(_WHOLE)})", to)
+    good = f"regexp_full_match({x}, {between(BLANK_OR_DELETE, WHOLE)})"
+    digits = as_type(f"regexp_extract({x}, {text_literal(WHOLE)})", to)
     return _first_of(term, to, f"WHEN {good} THEN {digits}"), True
 
 
 def _text_to_decimal(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     x = term.sql
-    good = f"regexp_full_match({x}, {_between(_BLANK, _PLAIN_NUMBER)})"
-    digits = as_type(f"regexp_extract({x}, {text_literal(_PLAIN_NUMBER)})", to)
+    good = f"regexp_full_match({x}, {between(BLANK, PLAIN_NUMBER)})"
+    digits = as_type(f"regexp_extract({x}, {text_literal(PLAIN_NUMBER)})", to)
     rare = as_type(f"spark_decimal_text({x}, {to.scale})", to)
     return _first_of(term, to, f"WHEN {good} THEN {digits}", rare), True
 
@@ -217,24 +223,13 @@ def _text_to_floating(term: TypedSql, to: SqlType) -> tuple[str, bool]:
             "string cannot be cast to float", found=term.label or "", fix="cast it to double first"
         )
     x = term.sql
-    good = f"regexp_full_match({x}, {_between(_BLANK, _NUMBER)})"
-    number = as_type(f"regexp_extract({x}, {text_literal(_NUMBER)})", DOUBLE)
+    good = f"regexp_full_match({x}, {between(BLANK, NUMBER)})"
+    number = as_type(f"regexp_extract({x}, {text_literal(NUMBER)})", DOUBLE)
     return _first_of(term, to, f"WHEN {good} THEN {number}", f"spark_double_of_text({x})"), True
 
 
 def _text_to_boolean(term: TypedSql, to: SqlType) -> tuple[str, bool]:
-    pattern = _between(_BLANK_OR_DELETE, _WORD)
-    word = f"lower(regexp_extract({term.sql}, {pattern}, 1))"
-    whole = f"regexp_full_match({term.sql}, {pattern})"
-    steps = (
-        f"WHEN {whole} AND {word} IN ('t', 'true', 'y', 'yes', '1') THEN true "
-        f"WHEN {whole} AND {word} IN ('f', 'false', 'n', 'no', '0') THEN false"
-    )
-    return _first_of(term, to, steps), True
-
-
-def _between(blank: str, pattern: str) -> str:
-    return text_literal(f"{blank}{pattern}{blank}")
+    return _first_of(term, to, word_steps(term.sql)), True
 
 
 def _first_of(term: TypedSql, to: SqlType, steps: str, rare: str = "NULL") -> str:

@@ -16,7 +16,6 @@ from millrace.sql.typed_sql import (
     TypedSql,
     combined,
     failure,
-    in_ansi_mode,
     text_literal,
 )
 from millrace.sql.types import (
@@ -45,13 +44,6 @@ def to_common_type(parts: Sequence[TypedSql], where: str, *, mixed: bool = True)
                 fix="cast them to one type",
             )
         kind = wider
-    kinds = {part.type for part in parts} - {VOID}
-    if STRING in kinds and len(kinds) > 1 and not in_ansi_mode():
-        raise NotNative(
-            "with spark.sql.ansi.enabled = false text becomes other types by other rules",
-            found=", ".join(f"{part.label or part.sql} of type {part.type}" for part in parts),
-            fix="cast them to one type",
-        )
     return [cast(part, kind) for part in parts]
 
 

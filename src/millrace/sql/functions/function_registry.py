@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from sqlglot import exp
 
-from millrace.sql.typed_sql import NotNative, TypedSql, in_ansi_mode
+from millrace.sql.typed_sql import NotNative, TypedSql
 
 Build = Callable[[str, list[TypedSql]], TypedSql]
 
@@ -152,13 +152,4 @@ def _check_count(known: Function, count: int) -> None:
             f"{known.name} was called with {count} arguments",
             found=f"its form is {known.usage}",
             fix="call it that way",
-        )
-
-
-def check_overflow(name: str) -> None:
-    """Leave aggregates to Spark that wrap around or become null where these here fail."""
-    if name in ("sum", "avg", "mean", "try_sum", "try_avg") and not in_ansi_mode():
-        raise NotNative(
-            f"{name} with spark.sql.ansi.enabled = false",
-            fix="let Spark compute it, or set spark.sql.ansi.enabled = true",
         )

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Final
 
 from millrace.sql.functions.casts import cast
+from millrace.sql.sql_mode import with_ansi
 from millrace.sql.typed_sql import (
-    ANSI,
     ExpressionRefused,
     NotNative,
     TypedSql,
@@ -132,11 +132,8 @@ def dated(value: str, kind: SqlType) -> TypedSql:
         )
     _check_calendar(value, kind)
     label = f"{kind.name.upper()} '{value}'" if plain.fullmatch(value) else None
-    before = ANSI.set(False)  # It was read above, and so cannot fail.
-    try:
+    with with_ansi(ansi=False):  # It was read above, and so cannot fail.
         return replace(cast(string(value), kind), label=label)
-    finally:
-        ANSI.reset(before)
 
 
 def _check_calendar(value: str, kind: SqlType) -> None:

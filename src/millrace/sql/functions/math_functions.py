@@ -9,7 +9,8 @@ from millrace.sql.functions.arithmetic import arithmetic
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import function
 from millrace.sql.functions.number_functions import NUMBERS
-from millrace.sql.typed_sql import ANSI, NotNative, TypedSql, call_label, combined, require
+from millrace.sql.sql_mode import with_ansi
+from millrace.sql.typed_sql import NotNative, TypedSql, call_label, combined, require
 from millrace.sql.types import DOUBLE, INT, LONG, VOID
 
 _NAN: Final = "CAST('NaN' AS DOUBLE)"
@@ -156,11 +157,8 @@ def _tried_divided(name: str, args: list[TypedSql]) -> TypedSql:
 
 def _failing(symbol: str, args: list[TypedSql]) -> TypedSql:
     """Arithmetic that fails where it does not fit, whatever the session says."""
-    before = ANSI.set(True)
-    try:
+    with with_ansi(ansi=True):
         return arithmetic(symbol, args[0], args[1])
-    finally:
-        ANSI.reset(before)
 
 
 def _no_failure(name: str, args: list[TypedSql]) -> None:

@@ -12,6 +12,7 @@ from millrace.plan.builders.build_select import attribute_tree, select, where
 from millrace.plan.builders.operators import named
 from millrace.plan.relation import Attribute, Relation
 from millrace.sql.connect_literals import cast_tree, number_tree
+from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import NotNative
 from millrace.sql.types import SqlType, from_arrow
 
@@ -29,7 +30,7 @@ def filled(
     """
     new = {}
     for attribute, kind in _kinds(relation):
-        value = values.get(attribute.label.lower())
+        value = values.get(folded(attribute.label))
         if value is not None and (exact or _fits(value, kind)):
             new[attribute.column] = _filled(attribute, kind, value)
     return _with_values(context, relation, new)
@@ -42,7 +43,7 @@ def without_missing(
 
     `labels` are those of the columns that count, in lower case.
     """
-    present = [_present(a, kind) for a, kind in _kinds(relation) if a.label.lower() in labels]
+    present = [_present(a, kind) for a, kind in _kinds(relation) if folded(a.label) in labels]
     needed = len(present) if least is None else least
     if needed <= 0 or not present:
         return relation
@@ -75,7 +76,7 @@ def replaced(
     first = pairs[0][0]
     new = {}
     for attribute, kind in _kinds(relation):
-        if attribute.label.lower() in labels and _fits(first, kind):
+        if folded(attribute.label) in labels and _fits(first, kind):
             new[attribute.column] = _changed(attribute, kind, pairs)
     return _with_values(context, relation, new)
 

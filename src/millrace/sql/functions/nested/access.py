@@ -14,6 +14,7 @@ from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import function
 from millrace.sql.functions.nested import nested_sql
 from millrace.sql.functions.nested.nested_sql import ARRAYS, not_here
+from millrace.sql.sql_mode import in_ansi_mode
 from millrace.sql.typed_sql import (
     ExpressionRefused,
     TypedSql,
@@ -95,13 +96,15 @@ def item_of(term: TypedSql, index: TypedSql) -> TypedSql:
 
     def written(array: str, at: str) -> str:
         stop = _outside(at, array, "use get(array, index) to take null instead")
+        stop = stop if ansi else "NULL"
         value = f"list_extract({array}, CAST({at} AS BIGINT) + 1)"
         within = f"CASE WHEN {at} < 0 OR {at} >= len({array}) THEN {stop} ELSE {value} END"
         return nested_sql.null_if_any(within, array, at)
 
-    certain = term.never_null and index.never_null and not kind.has_nulls
+    ansi = in_ansi_mode()
+    certain = ansi and term.never_null and index.never_null and not kind.has_nulls
     sql = nested_sql.named([term.sql, index.sql], written)
-    return combined(sql, kind.element, [term, index], label=label, raises=True, never_null=certain)
+    return combined(sql, kind.element, [term, index], label=label, raises=ansi, never_null=certain)
 
 
 def _outside(at: str, array: str, fix: str) -> str:
@@ -139,7 +142,8 @@ def _element_at(name: str, args: list[TypedSql]) -> TypedSql:
         return combined(_map_value(term, at), term.type.value, args, label=label)
     if not term.type.is_array or at.type not in INDEXES:
         raise not_here(name, *args)
-    strict = name == "element_at"
+    strict = name == "element_at" and in_ansi_mode()
+    never_zero = isinstance(at.literal, int) and at.literal != 0
 
     def written(array: str, at: str) -> str:
         zero = "error('the index 0 is invalid; the first element has the index 1')"
@@ -151,7 +155,8 @@ def _element_at(name: str, args: list[TypedSql]) -> TypedSql:
 
     certain = strict and term.never_null and at.never_null and not term.type.has_nulls
     sql = nested_sql.named([term.sql, at.sql], written)
-    return combined(sql, term.type.element, args, label=label, raises=True, never_null=certain)
+    raises = strict or not never_zero
+    return combined(sql, term.type.element, args, label=label, raises=raises, never_null=certain)
 
 
 @function("get(a, index)", group=ARRAYS, least=2)

@@ -10,6 +10,7 @@ from millrace.sql.functions.function_registry import ANY_NUMBER, function
 from millrace.sql.functions.nested import nested_sql
 from millrace.sql.functions.nested.access import INDEXES
 from millrace.sql.functions.nested.nested_sql import ARRAYS, has_null, not_here, null_if_any
+from millrace.sql.sql_mode import in_ansi_mode
 from millrace.sql.typed_sql import TypedSql, call_label, combined, failure
 from millrace.sql.types import BOOLEAN, INT, LONG, STRING, VOID, SqlType, array_of, common
 
@@ -39,6 +40,8 @@ def _size(name: str, args: list[TypedSql]) -> TypedSql:
     if not x.type.is_array and not (x.type.is_map and name != "array_size"):
         raise not_here(name, x)
     sql = f"len({x.sql})" if x.type.is_array else f"cardinality({x.sql})"
+    if name != "array_size" and not in_ansi_mode():
+        sql = f"coalesce({sql}, -1)"
     return combined(sql, INT, [x], label=call_label(name, args), never_null=x.never_null)
 
 
