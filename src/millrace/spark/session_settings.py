@@ -8,7 +8,7 @@ zone is followed and recorded with the work.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -79,13 +79,13 @@ def _given(spark: SparkSession) -> Mapping[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _modes(value: object) -> Iterator[SqlMode]:
+def _modes(value: Any) -> Iterator[SqlMode]:  # noqa: ANN401 - a part of a plan
     """The modes in which the expressions of a plan were typed."""
     if isinstance(value, Expression | AggregateExpression):
         yield value.mode
     elif isinstance(value, tuple | list):
         for part in value:
             yield from _modes(part)
-    elif isinstance(value, Node) and is_dataclass(value):
-        for one in fields(value):
+    elif isinstance(value, Node):
+        for one in fields(value):  # type: ignore[arg-type] # Every node is a dataclass.
             yield from _modes(getattr(value, one.name))

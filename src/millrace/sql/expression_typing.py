@@ -33,6 +33,7 @@ from millrace.sql.functions.times import making_functions
 from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, canonical, operands
+from millrace.sql.spark_text import WITHOUT_BRACKETS
 from millrace.sql.sql_mode import current_mode
 from millrace.sql.type_names import CAST_NAMES, type_of
 from millrace.sql.typed_sql import (
@@ -67,10 +68,6 @@ _COMPARED: Final[dict[type[exp.Expression], str]] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
-_WITHOUT_BRACKETS: Final = frozenset(
-    {"current_date", "current_timestamp", "current_time", "current_user", "user", "session_user"}
-)
-"""Functions that are called by their name alone, where no column has it."""
 _IN_EVERY_MODE: Final = frozenset({exp.Column, exp.Identifier, exp.Paren})
 """Nodes whose value no setting changes."""
 _CLAUSES: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
@@ -152,7 +149,7 @@ def _column(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
         return access_nodes.column(typer, node)
     except ExpressionRefused:
         name = node.sql().lower()
-        if name not in _WITHOUT_BRACKETS:
+        if name not in WITHOUT_BRACKETS:
             raise
     return _called(typer, exp.Anonymous(this=name, expressions=[]))
 

@@ -6,6 +6,7 @@ run to run, is never said to be recognisable. In doubt it is not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Final
@@ -31,6 +32,7 @@ CHANGING: Final = frozenset(
         "input_file_block_start",
         "input_file_name",
         "java_method",
+        "localtime",
         "localtimestamp",
         "monotonically_increasing_id",
         "now",
@@ -56,7 +58,7 @@ CHANGING: Final = frozenset(
     ]
 )
 """Functions whose value is not decided by their arguments alone."""
-_WITHOUT_BRACKETS: Final = frozenset(
+WITHOUT_BRACKETS: Final = frozenset(
     [
         "current_catalog",
         "current_database",
@@ -65,13 +67,35 @@ _WITHOUT_BRACKETS: Final = frozenset(
         "current_time",
         "current_timestamp",
         "current_user",
+        "localtime",
         "localtimestamp",
         "session_user",
         "user",
     ]
 )
+"""Functions that are called by their name alone, where no column has it."""
 _READS_ALL: Final = frozenset(["pivot", "unpivot", "natural", "table", "|>"])
 """Words of texts that may read columns without naming them."""
+_READS_TIMES: Final = frozenset(
+    {
+        *("convert_timezone", "date_format", "date_trunc", "from_utc_timestamp", "hour", "minute"),
+        *("second", "session_window", "timestamp", "timestamp_ltz", "to_timestamp"),
+        *("to_timestamp_ltz", "to_unix_timestamp", "to_utc_timestamp", "try_to_timestamp"),
+        *("timestampadd", "timestampdiff", "date_part", "datepart", "extract", "window"),
+        *("from_json", "from_csv", "from_xml", "months_between", "unix_seconds", "unix_millis"),
+        *("unix_micros", "try_cast", "timediff", "time_bucket", "window_time"),
+    }
+)
+"""Words of texts that may read a text as a timestamp."""
+_PUTS_TOGETHER: Final = frozenset(
+    {
+        *("=", "==", "<=>", "<", "<=", ">", ">=", "<>", "!=", "in", "between", "case", "coalesce"),
+        *("if", "iff", "nvl", "nvl2", "ifnull", "nullif", "greatest", "least", "union", "array"),
+        *("map", "intersect", "except", "decode", "+", "-", "equal_null", "using", "natural"),
+    }
+)
+"""Words of texts that may bring a text and a timestamp to one type."""
+_NO_DATE: Final = re.compile(r"\s*T?[0-9]{1,2}(:.*)?\s*", re.DOTALL)
 _DIALECT: Final = PlainSpark()
 _NAMES: Final = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
 
@@ -109,6 +133,25 @@ def columns_read(text: str, inputs: Mapping[str, Collection[str]]) -> dict[str, 
     }
 
 
+def why_of_today(text: str, *, texts: bool, times: bool) -> str | None:
+    """Why a time of day in some text may be read, which Spark takes as one of the day of the run.
+
+    `texts` and `times` say whether the inputs have columns of text and of timestamps.
+    """
+    try:
+        tokens = _DIALECT.tokenize(text)
+    except sqlglot.errors.SqlglotError:
+        return "its text was not understood here"
+    literals = [token.text for token in tokens if token.token_type == TokenType.STRING]
+    words = {token.text.lower() for token in tokens if token.token_type != TokenType.STRING}
+    reads = bool(words & _READS_TIMES)
+    if (reads or times) and any(_NO_DATE.fullmatch(literal) for literal in literals):
+        return "a time without a date is one of the day on which Spark reads it"
+    if texts and (reads or (times and words & _PUTS_TOGETHER)):
+        return "a text may be a time without a date: one of the day on which Spark reads it"
+    return None
+
+
 def _counts_rows(star: exp.Expression) -> bool:
     """Whether this is the star of count(*)."""
     call = star.parent
@@ -126,7 +169,7 @@ def why_unrecognised(text: str, inputs: Mapping[str, Collection[str]]) -> str | 
         return "its text was not understood here"
     changing = called_names(text) & CHANGING
     changing |= {t.text.lower() for t in tokens if t.token_type != TokenType.STRING} & (
-        _WITHOUT_BRACKETS
+        WITHOUT_BRACKETS
     )
     if changing:
         return f"{min(changing)} gives other values in each run"

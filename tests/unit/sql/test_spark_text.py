@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.sql.spark_text import called_names, columns_read, why_unrecognised
+from millrace.sql.spark_text import called_names, columns_read, why_of_today, why_unrecognised
 
 INPUTS = {"input_0": ["a", "b", "s"], "input_1": ["k"]}
 
@@ -83,3 +83,22 @@ def test_names_of_calls_are_those_before_brackets() -> None:
 )
 def test_only_columns_that_a_text_names_are_read(text: str, columns: list[str]) -> None:
     assert columns_read(text, INPUTS)["input_0"] == columns
+
+
+@pytest.mark.parametrize(
+    ("text", "texts", "times", "in_doubt"),
+    [
+        ("SELECT CAST('12:30' AS TIMESTAMP) AS t", False, False, True),
+        ("SELECT hour(s) AS h FROM input_0", True, False, True),
+        ("SELECT hour(at) AS h FROM input_0", False, True, False),
+        ("SELECT at > s AS later FROM input_0", True, True, True),
+        ("SELECT at > '12:30' AS later FROM input_0", False, True, True),
+        ("SELECT at > '2020-01-01' AS later FROM input_0", False, True, False),
+        ("SELECT sentences(s) AS w FROM input_0 WHERE s = 'x'", True, False, False),
+        ("SELECT sentences(s) AS w, at FROM input_0", True, True, False),
+    ],
+)
+def test_a_time_without_a_date_may_be_another_one_tomorrow(
+    text: str, *, texts: bool, times: bool, in_doubt: bool
+) -> None:
+    assert (why_of_today(text, texts=texts, times=times) is not None) == in_doubt

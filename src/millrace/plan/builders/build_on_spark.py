@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.types as pt
 
 from millrace.identity.schemas import check_names
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import OnSpark, SparkCall, SparkCode, SparkQuery, SparkWork
 from millrace.plan.nodes.project import select_only
 from millrace.plan.spark_analyzer import SparkAnalyzer
-from millrace.sql.spark_text import columns_read, why_unrecognised
+from millrace.sql.spark_text import columns_read, why_of_today, why_unrecognised
 from millrace.sql.sql_mode import current_mode
 
 
@@ -33,12 +36,29 @@ def on_spark(
         if isinstance(query, str)
         else _why_call_unrecognised(query)
     )
+    if unrecognised is None and isinstance(query, str):
+        unrecognised = why_of_today(
+            query,
+            texts=any(_holds(schema, pt.is_string) for schema in schemas.values()),
+            times=any(_holds(schema, pt.is_timestamp) for schema in schemas.values()),
+        )
     if unrecognised is None and _reads_otherwise():
         unrecognised = "its text was not read here: the session gives texts another meaning"
     work = SparkWork(
         inputs=_narrowed(inputs, query), query=query, reason=reason, unrecognised=unrecognised
     )
     return OnSpark(work, schema, None, tuple(schema.names))
+
+
+def _holds(schema: pa.Schema, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a column is of a kind, or has it inside."""
+    waiting = list(schema.types)
+    while waiting:
+        kind = waiting.pop()
+        if is_kind(kind):
+            return True
+        waiting += [kind.field(n).type for n in range(kind.num_fields)]
+    return False
 
 
 def _reads_otherwise() -> bool:

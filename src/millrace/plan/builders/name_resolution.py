@@ -15,6 +15,7 @@ from sqlglot import exp
 from millrace.plan.relation import Attribute
 from millrace.sql.connect_expressions import ORIGIN
 from millrace.sql.parser import name_of_column
+from millrace.sql.spark_text import WITHOUT_BRACKETS
 from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import ExpressionRefused
 from millrace.text import did_you_mean, listed
@@ -99,6 +100,8 @@ def _column(
         from_outside = outer(column) if outer is not None else None
         if from_outside is not None:
             return from_outside
+        if len(column.parts) == 1 and column.name.lower() in WITHOUT_BRACKETS:
+            return exp.Anonymous(this=column.name.lower(), expressions=[])
         raise no_column(column, attributes)
     attribute, fields = matches[0]
     value: exp.Expression = plan_column(attribute.column)
