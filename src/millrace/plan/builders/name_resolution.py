@@ -17,11 +17,13 @@ from millrace.sql.connect_expressions import ORIGIN
 from millrace.sql.parser import name_of_column
 from millrace.sql.spark_text import WITHOUT_BRACKETS
 from millrace.sql.sql_mode import folded
-from millrace.sql.typed_sql import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused, NotNative
 from millrace.text import did_you_mean, listed
 
 RESOLVED: Final = "resolved"
 """The key in `meta` of a column whose name is that of the plan."""
+_TIME_WINDOWS: Final = frozenset({"window", "session_window"})
+"""Columns that GROUP BY window(...) makes, which only Spark does."""
 
 Outer = Callable[[exp.Column], exp.Expression | None]
 """Finds a name that no attribute has, in the query around a subquery."""
@@ -102,6 +104,8 @@ def _column(
             return from_outside
         if len(column.parts) == 1 and column.name.lower() in WITHOUT_BRACKETS:
             return exp.Anonymous(this=column.name.lower(), expressions=[])
+        if column.parts[0].name.lower() in _TIME_WINDOWS:
+            raise NotNative("windows of time are Spark's", found=column.sql("spark"), fix="")
         raise no_column(column, attributes)
     attribute, fields = matches[0]
     value: exp.Expression = plan_column(attribute.column)
