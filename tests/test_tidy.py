@@ -51,6 +51,7 @@ INNER_LAYERS = {
         "read_files",
     ],
     "sql": [
+        "sql_mode",
         "types",
         "engine_functions",
         "typed_sql",
@@ -229,7 +230,7 @@ ENDLESS_WAITS = {
     "pipeline/worker/cheap_turn.py:_land": "a publish, each call of which has owner_timeout",
     "sql/text_limits.py:check_depth": "a context variable's value, no wait",
     "sql/typed_sql.py:__post_init__": "a context variable's value, no wait",
-    "sql/typed_sql.py:in_ansi_mode": "a context variable's value, no wait",
+    "sql/sql_mode.py:current_mode": "a context variable's value, no wait",
     "storage/object_store.py:ahead": "a call to S3, which has s3_answer_ms_max",
     "testing/paid_api.py:main": "a program that runs until a signal ends it",
     "transport/owner/journal_owner.py:call": "a commit on disk: given up, it would be in doubt",

@@ -16,8 +16,7 @@ from tests.spark.row_answers import settings
 
 import millrace as mr
 from millrace.errors import UserError
-from millrace.sql.session_modes import LEGACY, mode_of
-from millrace.sql.sql_mode import DEFAULT
+from millrace.sql.sql_mode import DEFAULT, LEGACY, mode_of
 
 pytestmark = pytest.mark.spark
 BIG = 2**63 - 1

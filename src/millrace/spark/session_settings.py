@@ -19,8 +19,7 @@ from millrace.plan.nodes.node import Node
 from millrace.spark.spark_presence import call_spark, is_connect, setting
 from millrace.sql.aggregates.aggregate_expressions import AggregateExpression
 from millrace.sql.expressions import Expression
-from millrace.sql.session_modes import changes_answers, mode_of
-from millrace.sql.sql_mode import DEFAULT, SqlMode
+from millrace.sql.sql_mode import DEFAULT, SqlMode, changes_answers, mode_of
 
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 _BETWEEN: Final = "\0"

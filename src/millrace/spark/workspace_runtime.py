@@ -267,9 +267,8 @@ class WorkspaceRuntime:
                 f"read_{format}: schema is not a schema of Arrow\n  found: {schema!r}\n"
                 '  to fix: give pa.schema({"amount": pa.int64(), ...})'
             )
-        changed = self.mode.files_on_spark
-        if format == "parquet" and schema is None and not options and changed is not None:
-            return self._files_on_spark(paths, changed)
+        if format == "parquet" and schema is None and not options and self.mode.files_on_spark:
+            return self._files_on_spark(paths, self.mode.files_on_spark)
         listing = Listing(
             now_ms=_now_ms(), recent_ms=ms(self.config.recent_change), by_content=by_content
         )
@@ -281,10 +280,9 @@ class WorkspaceRuntime:
         from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - as below
 
         given = [paths] if isinstance(paths, str | os.PathLike) else paths
-        texts = [path_text(path, "read_parquet") for path in given]
+        texts = (path_text(path, "read_parquet") for path in given)
         frame = self.spark.read.parquet(*(p if "://" in p else os.path.abspath(p) for p in texts))
-        reason = f"the session has {setting}, and Spark reads files otherwise then"
-        return self.dataset(frame_scan(frame, None, self.config, reason))
+        return self.dataset(frame_scan(frame, None, self.config, f"the session has {setting}"))
 
     def read_frame(self, frame: DataFrame, version: str | None) -> Dataset:
         """A DataFrame as a dataset: its plan where it can be read, else its rows."""

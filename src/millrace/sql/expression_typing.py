@@ -137,11 +137,8 @@ def _check_mode(node: exp.Expression) -> None:
     """Leave expressions to Spark in a session whose settings change them."""
     setting = current_mode().on_spark
     if setting is not None:
-        raise NotNative(
-            f"the session has {setting}, and Spark answers otherwise then",
-            found=canonical(node),
-            fix="use the default of this setting",
-        )
+        what = f"the session has {setting}, and Spark answers otherwise then"
+        raise NotNative(what, found=canonical(node), fix="use the default of this setting")
 
 
 def _column(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:

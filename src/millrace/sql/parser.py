@@ -15,9 +15,8 @@ import sqlglot.errors
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millrace.sql.session_modes import reads_otherwise
 from millrace.sql.spark_dialect import PlainSpark
-from millrace.sql.sql_mode import current_mode
+from millrace.sql.sql_mode import current_mode, reads_otherwise
 from millrace.sql.syntax_errors import not_sql
 from millrace.sql.text_limits import check_depth
 from millrace.sql.typed_sql import ExpressionRefused

@@ -101,21 +101,18 @@ def _over_number(call: AggregateInput) -> AggregateCall:
     term = call.number(node)
     kinds = {"sum": sum_type, "avg": mean_type}
     kind = kinds.get(call.written.function, lambda _: DOUBLE)(term.type)
-    sums = call.written.function in kinds
-    if sums and term.type.is_decimal and (call.written.name == "try_avg" or not in_ansi_mode()):
+    name = call.written.function
+    if name in kinds and (call.written.name == "try_avg" or not in_ansi_mode()):
         _refuse_overflow(call, term.type)
-    wraps = call.written.function == "sum" and term.type.is_integer and not in_ansi_mode()
-    function = "wrapped_sum" if wraps else call.written.function
-    return call.build(
-        call.filtered(term, node), kind, function=function, distinct=call.written.distinct
-    )
+    name = "wrapped_sum" if name == "sum" and kind == LONG and not in_ansi_mode() else name
+    argument = call.filtered(term, node)
+    return call.build(argument, kind, function=name, distinct=call.written.distinct)
 
 
 def _try_sum(call: AggregateInput) -> AggregateCall:
     node = call.arguments(1, 1, "one argument")[0]
     term = call.number(node)
-    if term.type.is_decimal:
-        _refuse_overflow(call, term.type)
+    _refuse_overflow(call, term.type)
     function = "try_sum" if term.type.is_integer else "sum"
     return call.build(
         call.filtered(term, node),
@@ -126,7 +123,7 @@ def _try_sum(call: AggregateInput) -> AggregateCall:
 
 
 def _refuse_overflow(call: AggregateInput, kind: SqlType) -> None:
-    if kind.precision + _SUM_DIGITS > PRECISION_MAX:
+    if kind.is_decimal and kind.precision + _SUM_DIGITS > PRECISION_MAX:
         raise call.written.refused(
             f"{call.written.name} of {kind} may need more digits than there are",
             "cast it to a decimal of at most 28 digits",
