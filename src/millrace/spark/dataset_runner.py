@@ -213,11 +213,11 @@ class DatasetRunner:
         most = setting(session, self.config, "spark.sql.repl.eagerEval.maxNumRows", "20")
         return int(most) if enabled.lower() == "true" else 0
 
-    def scan_frame(self, frame: DataFrame) -> Node:
+    def scan_frame(self, frame: DataFrame, reason: str = "") -> Node:
         """A Spark DataFrame as a plan."""
         from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - as above
 
-        return frame_scan(frame, None, self.config)
+        return frame_scan(frame, None, self.config, reason)
 
     def spark_column(self, name: str, number: int) -> Column:
         """A column that is named through the dataset of this number."""

@@ -173,7 +173,7 @@ class WorkspaceRuntime:
 
     @property
     def mode(self) -> SqlMode:
-        """The mode that the session asks for."""
+        """The mode of the session."""
         return self.dataset_runner().mode
 
     @property
@@ -269,20 +269,17 @@ class WorkspaceRuntime:
             )
         if format == "parquet" and schema is None and not options and self.mode.files_on_spark:
             return self._files_on_spark(paths, self.mode.files_on_spark)
-        listing = Listing(
-            now_ms=_now_ms(), recent_ms=ms(self.config.recent_change), by_content=by_content
-        )
+        recent_ms = ms(self.config.recent_change)
+        listing = Listing(now_ms=_now_ms(), recent_ms=recent_ms, by_content=by_content)
         source = open_source(paths, listing, format=format, schema=schema, options=options)
         return self.dataset(scan_of(source))
 
     def _files_on_spark(self, paths: Paths, setting: str) -> Dataset:
         """Files that Spark reads, because a setting of the session changes what they hold."""
-        from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - as below
-
-        given = [paths] if isinstance(paths, str | os.PathLike) else paths
-        texts = (path_text(path, "read_parquet") for path in given)
-        frame = self.spark.read.parquet(*(p if "://" in p else os.path.abspath(p) for p in texts))
-        return self.dataset(frame_scan(frame, None, self.config, f"the session has {setting}"))
+        listed = [paths] if isinstance(paths, str | os.PathLike) else paths
+        texts = (path_text(path, "read_parquet") for path in listed)
+        rows = self.spark.read.parquet(*(t if ":/" in t else os.path.abspath(t) for t in texts))
+        return self.dataset(self.dataset_runner().scan_frame(rows, f"the session has {setting}"))
 
     def read_frame(self, frame: DataFrame, version: str | None) -> Dataset:
         """A DataFrame as a dataset: its plan where it can be read, else its rows."""
