@@ -19,6 +19,7 @@ from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.planner.stage_pictures import explain_fully, explain_html
 from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
+from millrace.scan.input_files import Paths
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.sql_mode import DEFAULT, SqlMode
 from millrace.sql.text_limits import limits_of
@@ -212,6 +213,14 @@ class DatasetRunner:
         enabled = setting(session, self.config, "spark.sql.repl.eagerEval.enabled", "false")
         most = setting(session, self.config, "spark.sql.repl.eagerEval.maxNumRows", "20")
         return int(most) if enabled.lower() == "true" else 0
+
+    def scan_files(self, paths: Paths) -> Node:
+        """Parquet files that Spark reads, because a setting changes what they hold."""
+        listed = [paths] if isinstance(paths, str | os.PathLike) else paths
+        texts = [path_text(path, "read_parquet") for path in listed]
+        whole = [text if ":/" in text else os.path.abspath(text) for text in texts]
+        reason = f"the session has {self.mode.files_on_spark}, and Spark reads files otherwise then"
+        return self.scan_frame(self._spark().read.parquet(*whole), reason)
 
     def scan_frame(self, frame: DataFrame, reason: str = "") -> Node:
         """A Spark DataFrame as a plan."""

@@ -28,7 +28,6 @@ from millrace.execute.task_folders import Folders
 from millrace.ids import StageId
 from millrace.journal.api import Journals
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
-from millrace.names import path_text
 from millrace.plan.builders.build_context import UserFunctions
 from millrace.plan.builders.build_scan import scan_of
 from millrace.plan.nodes.node import Node
@@ -268,18 +267,11 @@ class WorkspaceRuntime:
                 '  to fix: give pa.schema({"amount": pa.int64(), ...})'
             )
         if format == "parquet" and schema is None and not options and self.mode.files_on_spark:
-            return self._files_on_spark(paths, self.mode.files_on_spark)
+            return self.dataset(self.dataset_runner().scan_files(paths))
         recent_ms = ms(self.config.recent_change)
         listing = Listing(now_ms=_now_ms(), recent_ms=recent_ms, by_content=by_content)
         source = open_source(paths, listing, format=format, schema=schema, options=options)
         return self.dataset(scan_of(source))
-
-    def _files_on_spark(self, paths: Paths, setting: str) -> Dataset:
-        """Files that Spark reads, because a setting of the session changes what they hold."""
-        listed = [paths] if isinstance(paths, str | os.PathLike) else paths
-        texts = (path_text(path, "read_parquet") for path in listed)
-        rows = self.spark.read.parquet(*(t if ":/" in t else os.path.abspath(t) for t in texts))
-        return self.dataset(self.dataset_runner().scan_frame(rows, f"the session has {setting}"))
 
     def read_frame(self, frame: DataFrame, version: str | None) -> Dataset:
         """A DataFrame as a dataset: its plan where it can be read, else its rows."""
