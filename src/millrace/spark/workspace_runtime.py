@@ -306,18 +306,16 @@ class WorkspaceRuntime:
     def cleanup(self, ttl_ms: int) -> CleanupReport:
         """Remove attempts and saved rows that are older than this and not needed."""
         self.home.look()
-        removed = cleanup.remove_expired(
-            self.store, ttl_ms=ttl_ms, now_ms=_now_ms(), config=self.config
-        )
-        return clean_hosts(self.store, lambda: self._reachable_agents()[0], removed, self.config)
+        now, config = _now_ms(), self.config
+        removed = cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now, config=config)
+        return clean_hosts(self.store, lambda: self._reachable_agents()[0], removed, config)
 
     def drop_runs(self, age_ms: int) -> CleanupReport:
         """Remove whole runs that have ended and are older than this."""
         self.home.look()
-        removed = cleanup.drop_runs(
-            self.store, older_than_ms=age_ms, now_ms=_now_ms(), config=self.config
-        )
-        return clean_hosts(self.store, lambda: self._reachable_agents()[0], removed, self.config)
+        now, config = _now_ms(), self.config
+        removed = cleanup.drop_runs(self.store, older_than_ms=age_ms, now_ms=now, config=config)
+        return clean_hosts(self.store, lambda: self._reachable_agents()[0], removed, config)
 
     def verify(self, on_bytes: Callable[[int], None]) -> WorkspaceCheck:
         """Check everything at rest."""
@@ -368,9 +366,7 @@ class WorkspaceRuntime:
                 folders = Folders(
                     path=self.path, workspace_id=self.id, token=self.token, loopback=True
                 )
-                agents = folders.agents(
-                    self.config, lambda folder: agent_address(self.store, folder)
-                )
+                agents = folders.agents(self.config, lambda f: agent_address(self.store, f))
                 self._agents = agents, KeepAlive(agents)
             return self._agents
 

@@ -196,10 +196,10 @@ def _aliases(items: Sequence[exp.Expression]) -> dict[str, exp.Expression]:
 
 
 def _single_name(node: exp.Column) -> str | None:
-    """The name of a column that is named without its table, in lower case."""
+    """The name of a column that is named without its table, as names are compared."""
     if is_resolved(node) or isinstance(node.this, exp.Star) or len(node.parts) > 1:
         return None
-    return str(node.name).lower()
+    return folded(str(node.name))
 
 
 def _alias_of(
@@ -224,7 +224,7 @@ def _over_items(order: exp.Ordered, items: Sequence[exp.Expression]) -> exp.Expr
         return _body(items[check_ordinal(number, len(items), "ORDER BY")])
     labels: dict[str, exp.Expression] = {}
     for item in items:
-        labels.setdefault(_label_of(item).lower(), item)
+        labels.setdefault(folded(_label_of(item)), item)
 
     def named_item(node: exp.Expression) -> exp.Expression:
         if isinstance(node, exp.Column) and not is_resolved(node) and len(node.parts) == 1:
