@@ -54,7 +54,7 @@ def test_an_old_workspace_is_right_as_it_is_and_its_upgrade_is_too(
     with mr.open(mill, create=False) as ws:
         assert ws.verify().problems == ()
     kept, again = str(tmp_path / "kept"), str(tmp_path / "again")
-    for arguments in (["backup", str(mill), kept], ["restore", kept, again]):
+    for arguments in (["backup", str(mill), kept], ["restore", again, kept]):
         assert CliRunner().invoke(cli, arguments).exit_code == 0
     assert version_of(tmp_path / "again") == LEDGERS[name]
 

@@ -91,10 +91,10 @@ def backup(workspace: str, target: str, keep: int | None, *, as_json: bool) -> N
     sys.exit(1 if done.missing else 0)
 
 
-@example("millrace restore /backups/mill ./mill")
+@example("millrace restore ./mill /backups/mill")
 @click.command()
-@click.argument("source", type=click.Path(file_okay=False))
 @click.argument("workspace", type=click.Path(file_okay=False))
+@click.argument("source", type=click.Path(file_okay=False))
 @click.option("--snapshot", type=int, help="Number of the backup. Default: the newest.")
 @click.option(
     "--same-id",
@@ -103,7 +103,7 @@ def backup(workspace: str, target: str, keep: int | None, *, as_json: bool) -> N
 )
 @json_option
 def restore(
-    source: str, workspace: str, snapshot: int | None, *, same_id: bool, as_json: bool
+    workspace: str, source: str, snapshot: int | None, *, same_id: bool, as_json: bool
 ) -> None:
     """Make WORKSPACE, a new folder, of a backup in SOURCE. Overwrites nothing.
 

@@ -101,6 +101,7 @@ def make_backup(
     workspace = source.workspace_id()
     assert workspace is not None, "the caller has looked"
     _refuse_inside(source, target)
+    _refuse_log(source)
     objects = BackupObjects(target.root, on_bytes)
     with snapshots.locked(target):
         snapshots.begin(target, workspace)
@@ -242,6 +243,17 @@ def _below(source: LocalStore, folder: str) -> Iterator[str]:
             path = os.path.join(above, name)
             if not os.path.islink(path):
                 yield os.path.relpath(path, source.root)
+
+
+def _refuse_log(source: LocalStore) -> None:
+    log = journal_place(source).log
+    if log is not None:
+        raise UserError(
+            "a backup does not copy journals whose ledger is a log\n"
+            f"  found: ledger {log!r}\n"
+            "  to fix: copy the whole folder while no process writes; a ledger in PostgreSQL is "
+            "copied by its own tools at the same time"
+        )
 
 
 def _refuse_inside(source: LocalStore, target: LocalStore) -> None:

@@ -18,13 +18,22 @@ class JournalPlace:
     folder: str | None
     left_out: str = "journals: there are none"
     """Why there is no folder to look at."""
+    log: str | None = None
+    """The ledger, if it is a log: the folder has no ledger to copy."""
 
 
 def journal_place(store: Store) -> JournalPlace:
     """Where the journals of a workspace are."""
+    kind = broker_address.recorded(store)
+    ledger = broker_address.recorded_ledger(store)
+    if kind is not None and ledger not in (None, broker_address.SQLITE):
+        return JournalPlace(
+            folder=None,
+            left_out=f"journals: their ledger is a log ({ledger}); it is checked when it is opened",
+            log=ledger,
+        )
     if not isinstance(store, LocalStore):
         return JournalPlace(folder=None)
-    kind = broker_address.recorded(store)
     if kind is None:
         # A workspace whose journals were never opened; or what recorded them is gone.
         folder = store.path(broker_address.FOLDER)

@@ -65,7 +65,7 @@ def test_a_restored_workspace_gives_all_answers_of_its_original(mill: Path, tmp_
     answers = kit.look(mill, commands=False)
     made = done("backup", mill, tmp_path / "kept")
 
-    done("restore", tmp_path / "kept", tmp_path / "again")
+    done("restore", tmp_path / "again", tmp_path / "kept")
 
     restored = kit.look(tmp_path / "again", commands=False)
     assert made["missing"] == []
@@ -99,8 +99,8 @@ def test_an_older_snapshot_is_restored_and_old_ones_are_removed(mill: Path, tmp_
         after = kit.all_rows(ws, "acme/orders/eu")
     done("backup", mill, kept)
 
-    done("restore", kept, tmp_path / "old", "--snapshot", 1)
-    done("restore", kept, tmp_path / "new")
+    done("restore", tmp_path / "old", kept, "--snapshot", 1)
+    done("restore", tmp_path / "new", kept)
     with mr.open(tmp_path / "old") as old, mr.open(tmp_path / "new") as new:
         # The first backup was made before this test opened the workspace, which changes no row.
         assert kit.all_rows(old, "acme/orders/eu") == before
@@ -109,7 +109,7 @@ def test_an_older_snapshot_is_restored_and_old_ones_are_removed(mill: Path, tmp_
     done("backup", mill, kept, "--keep", 1)
     assert snapshots.numbers(LocalStore(str(kept))) == [3]
     assert done("verify", kept)["ok"] is True
-    assert "found: 3" in str(run("restore", kept, tmp_path / "gone", "--snapshot", 1).exception)
+    assert "found: 3" in str(run("restore", tmp_path / "gone", kept, "--snapshot", 1).exception)
 
 
 def test_nothing_is_overwritten_and_nothing_is_mixed(mill: Path, tmp_path: Path) -> None:
@@ -120,11 +120,11 @@ def test_nothing_is_overwritten_and_nothing_is_mixed(mill: Path, tmp_path: Path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("do not lose")
 
-    assert "nothing is overwritten" in str(run("restore", tmp_path / "kept", mill).exception)
+    assert "nothing is overwritten" in str(run("restore", mill, tmp_path / "kept").exception)
     assert "another workspace" in str(run("backup", other, tmp_path / "kept").exception)
     assert "holds no backup" in str(run("backup", mill, tmp_path / "full").exception)
     assert "within the other" in str(run("backup", mill, mill / "kept").exception)
-    assert "holds no backup" in str(run("restore", other, tmp_path / "x").exception)
+    assert "holds no backup" in str(run("restore", tmp_path / "x", other).exception)
     with snapshots.locked(LocalStore(str(tmp_path / "kept"))), pytest.raises(Conflict):
         make_backup(LocalStore(str(mill)), LocalStore(str(tmp_path / "kept")))
 
@@ -153,12 +153,12 @@ def test_a_killed_backup_leaves_the_last_one_whole_and_goes_on(
 
     assert killed(point, "backup", mill, kept) == KILLED
     assert done("verify", kept)["ok"] is True
-    done("restore", kept, tmp_path / "early")
+    done("restore", tmp_path / "early", kept)
     with mr.open(tmp_path / "early", create=False) as ws:
         assert ws.verify().problems == ()
 
     done("backup", mill, kept)
-    done("restore", kept, tmp_path / "again")
+    done("restore", tmp_path / "again", kept)
     with mr.open(tmp_path / "again") as ws:
         assert ws.verify().problems == ()
         assert kit.all_rows(ws, "acme/orders/eu") == rows
@@ -174,12 +174,12 @@ def test_a_killed_restore_is_no_workspace_and_goes_on(
     kept, again = tmp_path / "kept", tmp_path / "again"
     done("backup", mill, kept)
 
-    assert killed(point, "restore", kept, again) == KILLED
+    assert killed(point, "restore", again, kept) == KILLED
     with pytest.raises(UserError, match="is being restored"):
         mr.open(again).from_arrow(pa.table({"x": [1]}))
-    assert "snapshot 1 of" in str(run("restore", kept, again, "--same-id").exception)
+    assert "snapshot 1 of" in str(run("restore", again, kept, "--same-id").exception)
 
-    done("restore", kept, again)
+    done("restore", again, kept)
     with mr.open(again, create=False) as ws:
         assert ws.verify().problems == ()
 
@@ -215,7 +215,7 @@ def test_a_backup_beside_a_writer_has_every_row_that_was_acknowledged_before(
             for number in range(4):
                 at_least = acknowledged[0]
                 done("backup", mill, kept)
-                done("restore", kept, tmp_path / f"again-{number}")
+                done("restore", tmp_path / f"again-{number}", kept)
                 with mr.open(tmp_path / f"again-{number}", create=False) as again:
                     assert again.verify().problems == ()
                     rows = kit.all_rows(again, "kept")
@@ -236,8 +236,8 @@ def test_a_copy_has_other_ids_of_jobs_and_a_replacement_has_the_same(
         detail = {"job_id": "j", JOB_WORKSPACE: original}
         history.add(JobEvent(at_us=1, run=1, happened=JobEventKind.STARTED, detail=detail))
     done("backup", mill, tmp_path / "kept")
-    done("restore", tmp_path / "kept", tmp_path / "copy")
-    done("restore", tmp_path / "kept", tmp_path / "heir", "--same-id")
+    done("restore", tmp_path / "copy", tmp_path / "kept")
+    done("restore", tmp_path / "heir", tmp_path / "kept", "--same-id")
 
     ids = {}
     for name in ("copy", "heir"):
@@ -259,7 +259,7 @@ def test_a_damaged_backup_is_named_and_not_restored(mill: Path, tmp_path: Path) 
     checked = run("verify", kept)
     assert checked.exit_code == 1
     assert f"damaged: {victim} is not what was copied" in checked.output
-    assert str(victim) in str(run("restore", kept, tmp_path / "again").exception)
+    assert str(victim) in str(run("restore", tmp_path / "again", kept).exception)
     assert not (tmp_path / "again" / "workspace.json").exists()
 
 
@@ -271,8 +271,19 @@ def test_missing_files_are_named_and_the_rest_is_copied(mill: Path, tmp_path: Pa
 
     assert result.exit_code == 1
     assert f"missing: {victim.relative_to(mill)}" in result.output
-    done("restore", tmp_path / "kept", tmp_path / "again")
+    done("restore", tmp_path / "again", tmp_path / "kept")
     assert str(victim.relative_to(mill)) in run("verify", tmp_path / "again").output
+
+
+def test_journals_whose_ledger_is_a_log_are_not_checked_and_not_copied(tmp_path: Path) -> None:
+    mill = tmp_path / "mill"
+    with mr.open(str(mill), ledger="files", create=True) as ws:
+        ws.journals.create("numbers", numbers(1).schema)
+        ws.journals.append("numbers", numbers(3))
+
+    assert "their ledger is a log (files)" in str(done("verify", mill)["left_out"])
+    assert "ledger is a log" in str(run("backup", mill, tmp_path / "kept").exception)
+    assert not (tmp_path / "kept").exists(), "refused before anything is copied"
 
 
 @pytest.fixture
@@ -293,12 +304,12 @@ def test_a_full_disk_ends_a_backup_and_leaves_the_last_one(
     assert "the disk is full" in str(run("backup", mill, disk / "kept").exception)
     assert done("verify", disk / "kept")["ok"] is True
     rest = fill(disk, leave_bytes=30_000)
-    assert "the disk is full" in str(run("restore", disk / "kept", disk / "again").exception)
+    assert "the disk is full" in str(run("restore", disk / "again", disk / "kept").exception)
 
     ballast.unlink()
     rest.unlink()
     shutil.rmtree(disk / "again")
     assert done("backup", mill, disk / "kept")["snapshot"] == 2
-    done("restore", disk / "kept", tmp_path / "again")
+    done("restore", tmp_path / "again", disk / "kept")
     with mr.open(tmp_path / "again") as ws:
         assert len(kit.all_rows(ws, "big")) == 100_000  # type: ignore[arg-type]

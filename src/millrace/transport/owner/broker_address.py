@@ -92,7 +92,7 @@ def resolve_ledger(store: Store, broker: str, ledger: str | None) -> str:
     """The ledger of a workspace's journals: as recorded, else as asked for, else the default."""
     if broker != EMBEDDED:
         return SQLITE
-    noted = _recorded_ledger(store)
+    noted = recorded_ledger(store)
     if noted is None:
         return ledger or (FILES if store.remote else SQLITE)
     if ledger is not None and _without_password(ledger) != noted:
@@ -107,7 +107,7 @@ def _without_password(ledger: str) -> str:
     return shown_address(ledger) if ledger.startswith(SCHEME) else ledger
 
 
-def _recorded_ledger(store: Store) -> str | None:
+def recorded_ledger(store: Store) -> str | None:
     """What the journals were first opened with; None if they never were."""
     data = store.read(HOME_FILE)
     if data is None:
