@@ -11,6 +11,7 @@ from millrace.config import Config
 from millrace.errors import UserError
 from millrace.pipeline.core import job_model
 from millrace.sql.name_checks import check_columns
+from millrace.sql.sql_mode import DEFAULT
 
 
 class NotRun:
@@ -20,6 +21,7 @@ class NotRun:
         self.config = config
         self.analyzer = None
         self.udfs = None
+        self.mode = DEFAULT
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never anything
         raise AssertionError(name)
