@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,6 +27,7 @@ from millrace.pipeline.run.job_journals import journals_of
 from millrace.pipeline.run.job_runtime import RunContext
 from millrace.pipeline.run.run_start import begin
 from millrace.spark.spark_job_runtime import SparkIntake
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 ORDERS = "acme/orders"
 
@@ -56,7 +57,7 @@ class World:
         lease = self.broker.acquire(run_lease(job.name), "a test")
         taking = RunContext(
             broker=self.broker,
-            where=cast("Any", None),
+            where=JournalAddress(token="", workspace_id="mill"),
             history=RunHistory.begin(self.broker, job.name),
             lease=lease,
             config=Config(),
