@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -32,6 +32,7 @@ from millrace.pipeline.run.job_journals import journals_of
 from millrace.pipeline.run.job_runtime import RunContext
 from millrace.pipeline.run.run_start import begin
 from millrace.spark.spark_job_runtime import SparkIntake
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 ORDERS = "acme/orders"
 Kind = Literal["cheap", "durable", "expensive"]
@@ -125,7 +126,7 @@ class World:
         lease = self.broker.acquire(run_lease(job.name), "a test")
         taking = RunContext(
             broker=self.broker,
-            where=cast("Any", None),
+            where=JournalAddress(token="", workspace_id="mill"),
             history=history,
             lease=lease,
             config=Config(),
