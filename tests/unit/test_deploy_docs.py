@@ -9,6 +9,7 @@ from pathlib import Path
 
 from millrace.cli.agent_command import agent
 from millrace.cli.serve_command import serve
+from millrace.cli.upkeep_commands import backup, restore, verify
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
@@ -74,9 +75,10 @@ os.environ.get("B"); environ["C"]; "D" in os.environ; environment.pop("E", None)
     }
 
 
-def test_every_option_of_the_services_is_in_the_table() -> None:
+def test_every_option_of_the_services_and_of_upkeep_is_in_the_table() -> None:
     told = set(re.findall(r"`(--[a-z-]+)`", section("Commands")))
-    options = {name for command in (serve, agent) for each in command.params for name in each.opts}
+    commands = (serve, agent, verify, backup, restore)
+    options = {name for command in commands for each in command.params for name in each.opts}
     assert {name for name in options if name.startswith("--")} == told
 
 

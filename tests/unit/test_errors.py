@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from tests.unit.journal.journal_kit import column, open_log
 from tests.unit.journal.test_embedded import segments
 from tests.unit.reads.kit import LONG_S, SCHEMA, P, ack, reading, row, run_of, write
 from tests.unit.reads.model.test_sequence import stamped, standing
@@ -212,6 +213,13 @@ def does_not_end(_: Path) -> None:
         over.set()
 
 
+def is_taken_over(folder: Path) -> None:
+    sleeper = open_log(folder, Config())
+    sleeper.create("a", column([]).schema)
+    open_log(folder, Config()).close()
+    sleeper.append("a", column([1]))
+
+
 RAISED: dict[type[MillraceError], Callable[[Path], object]] = {
     errors.UserError: lambda folder: mr.open(str(folder), broker="carrier pigeon"),
     errors.UnsupportedType: lambda _: partition_ids(pa.table({"k": [[1]]}), "k", 4),
@@ -241,6 +249,7 @@ RAISED: dict[type[MillraceError], Callable[[Path], object]] = {
     errors.Conflict: lambda folder: broker(folder).commit("billing", "orders", 2, expected=1),
     errors.LeaseLost: is_over,
     errors.BrokerStopped: is_closed,
+    errors.OwnerReplaced: is_taken_over,
     errors.LeaseHeld: is_held,
     errors.AlreadyOwned: is_open_twice,
     errors.MemberLost: does_not_answer,
