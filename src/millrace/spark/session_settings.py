@@ -7,7 +7,7 @@ zone is followed and recorded with the work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, Final
 
@@ -16,13 +16,12 @@ from pyspark.sql import SparkSession
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.plan.nodes.node import Node
-from millrace.spark.spark_presence import call_spark, is_connect, setting
+from millrace.spark.spark_presence import call_spark, setting
 from millrace.sql.aggregates.aggregate_expressions import AggregateExpression
 from millrace.sql.expressions import Expression
 from millrace.sql.sql_mode import DEFAULT, SqlMode, changes_answers, mode_of
 
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
-_BETWEEN: Final = "\0"
 
 
 def time_zone(spark: SparkSession, config: Config) -> str:
@@ -65,17 +64,10 @@ def settings_of(spark: SparkSession, config: Config) -> dict[str, str]:
 
 
 def given_settings(spark: SparkSession, config: Config) -> dict[str, str]:
-    """All settings that the session was given, asked for in one call."""
-    return dict(call_spark(spark, config, lambda: _given(spark)))
-
-
-def _given(spark: SparkSession) -> Mapping[str, str]:
-    if is_connect(spark):
-        return {name: str(value) for name, value in spark.conf.getAll.items()}
-    # PySpark's own call asks the JVM again for each name and each value.
-    text: Any = spark.conf._jconf.getAll().mkString(_BETWEEN)  # noqa: SLF001
-    pairs = (pair.partition(" -> ") for pair in str(text).split(_BETWEEN) if pair)
-    return {name: value for name, _, value in pairs}
+    """All settings that the session was given."""
+    return call_spark(
+        spark, config, lambda: {name: str(value) for name, value in spark.conf.getAll.items()}
+    )
 
 
 def _modes(value: Any) -> Iterator[SqlMode]:  # noqa: ANN401 - a part of a plan

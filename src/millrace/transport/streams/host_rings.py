@@ -4,7 +4,8 @@ One process of the host has the rings: the one that holds a lock in a folder of 
 journals by itself, once for all followers of the host, and serves those in other processes over
 Flight. The lock dies with its process, and the next follower that is cut off takes it.
 
-Invariant: each stream begins where the follower's last one was, whoever has the rings.
+Invariant: each stream begins where the last stream of its follower ended, whichever process has the
+rings.
 """
 
 from __future__ import annotations
