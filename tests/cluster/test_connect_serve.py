@@ -96,6 +96,7 @@ def ledger(first: int, end: int) -> list[list[object]]:
     )
 
 
+@pytest.mark.slow
 def test_everything_works_from_a_client_that_listens_nowhere(place: Place) -> None:
     with place.app("everything", rows=ROWS, transactions=TRANSACTIONS) as client:
         expected = {

@@ -62,6 +62,7 @@ def test_there_are_five_and_they_are_short() -> None:
     assert {name: count for name, count in lengths.items() if count > LINES_MAX} == {}
 
 
+@pytest.mark.slow
 def test_01_the_join_goes_on_behind_what_the_killed_run_finished(tmp_path: Path) -> None:
     said = run("01", tmp_path)
     stages = numbers(r"stage (\d): (\d+) map tasks? run, (\d+) reused", said)

@@ -46,6 +46,7 @@ COMMAND = [sys.executable, "-c", "from millrace.cli.main import main; main()"]
 
 
 # Spark's JVM.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "kind"),
     [

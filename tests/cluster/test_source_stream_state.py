@@ -192,7 +192,7 @@ def test_state_on_streams_is_exact_after_kills(tmp_path: Path) -> None:
 def test_killed_many_times_state_is_exact(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)  # noqa: S311 - a seed replays it
     runs = Runs(tmp_path)
-    for _ in range(6):
+    for _ in range(3):
         options = some_options(chance)
         kind = chance.random()
         if kind < 0.3:

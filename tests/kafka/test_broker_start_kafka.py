@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.kafka.kafka_kit import BUILD, PATIENT, children
 from tests.unit.journal.journal_kit import SCHEMA, column, read_all
 from tests.unit.journal.kafka.test_process import is_gone, wait_for
@@ -17,6 +18,7 @@ from millrace.testing.kafka_server import CACHE_VARIABLE
 from millrace.testing.managed_process import answers
 
 
+@pytest.mark.slow
 def test_kafka_is_started_says_its_address_and_ends_without_a_trace(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from millrace.cli.main import main; main()"]
     started = subprocess.Popen(

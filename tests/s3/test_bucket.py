@@ -114,6 +114,7 @@ def test_refusals_name_bucket_and_key_and_what_to_do(
     assert "give this process credentials" in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_down_is_an_error_and_not_a_wait(url: str) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

@@ -44,6 +44,7 @@ def ending(ws: mr.Workspace, folder: Path, way: str, **options: Any) -> Job:  # 
     return job
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["_exit", "segmentation fault"])
 def test_a_function_that_ends_its_worker_fails_that_row_and_costs_no_other(
     spark: SparkSession, tmp_path: Path, way: str

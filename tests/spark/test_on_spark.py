@@ -171,6 +171,7 @@ def test_a_query_that_spark_refuses_as_well_fails_when_it_is_written(
     assert ws.runs() == []  # Nothing ran for that.
 
 
+@pytest.mark.slow
 def test_rows_of_spark_that_are_lost_are_computed_again(ws: mr.Workspace, texts: Path) -> None:
     total = words(ws, texts).agg(n="sum(twice)")
     expected = rows(total)

@@ -91,6 +91,7 @@ def test_a_frame_without_rows_is_an_empty_shuffle(spark: SparkSession, ws: mr.Wo
     assert ws.open_shuffle("none").partitions == 3
 
 
+@pytest.mark.slow
 def test_a_name_is_taken_once_and_can_be_given_anew(spark: SparkSession, ws: mr.Workspace) -> None:
     write(numbers(spark, 10), ws, shuffle="n")
     broken = numbers(spark).where("raise_error('a row was made') IS NULL")
@@ -127,6 +128,7 @@ def test_a_try_that_failed_leaves_one_copy(
     assert sorted(choice.attempt.attempt for choice in made.manifest.chosen) == [1, 1, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_write_that_fails_leaves_no_shuffle_and_its_name_free(
     spark: SparkSession, ws: mr.Workspace
 ) -> None:

@@ -110,6 +110,7 @@ def connections(ws: mr.Workspace) -> int:
     return sum(line[1].endswith(f":{port:04X}") and line[3] == ESTABLISHED for line in lines)
 
 
+@pytest.mark.slow
 def test_ended_queries_leave_no_process_lease_folder_or_connection(
     spark: SparkSession, ws: mr.Workspace, tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def test_each_micro_batch_is_written_once_even_if_spark_writes_it_again(query: Q
     }
 
 
+@pytest.mark.slow
 def test_a_log_that_was_set_back_is_refused_and_a_new_one_is_another_query(query: Query) -> None:
     query.add(1)
     query.run()

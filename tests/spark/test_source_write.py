@@ -78,6 +78,7 @@ def test_a_task_that_fails_for_good_leaves_no_row(spark: SparkSession, ws: mr.Wo
     ws.close()
 
 
+@pytest.mark.slow
 def test_a_try_that_failed_leaves_one_copy(
     spark: SparkSession, ws: mr.Workspace, tmp_path: Path
 ) -> None:

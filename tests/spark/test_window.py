@@ -258,6 +258,7 @@ def test_windows_on_sparks_tasks(
         assert_same(in_millrace(rows, CASES[3]), answers[3])
 
 
+@pytest.mark.slow
 def test_ties_come_in_the_order_of_the_input_however_rows_are_spread(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.spark
 IMPATIENT = mr.Config().with_options(fetch_retries_max=1, fetch_backoff_ms=10)
 
 
+@pytest.mark.slow
 def test_a_query_goes_on_after_its_driver_and_a_host_were_killed(own: Cluster) -> None:
     app = DatasetApplication(own, "query", and_placed=True)
     with Chaos(app, seed=6) as chaos:
