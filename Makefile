@@ -35,7 +35,7 @@ check: $(READY)  ## formatting, lint and types
 test: java  ## all tests but the slow ones, on classic, Connect and a cluster of processes
 	@scripts/test
 
-test-slow: java  ## the slow tests, and laws on more examples, about an hour; MILLRACE_TEST_EXAMPLES=1 MILLRACE_TEST_SCALE=1 for all
+test-slow: java  ## a third of the slow tests, and laws on more examples, about an hour; MILLRACE_TEST_EXAMPLES=1 MILLRACE_TEST_SCALE=1 for all
 	@scripts/test slow
 
 cluster: java  ## a standalone Spark of three hosts that are killed at random: SEEDS=3 so many, FIRST=n from there

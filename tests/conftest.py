@@ -1,9 +1,26 @@
-"""What holds for all tests: none of them is judged by how long it takes."""
+"""What holds for all tests: none of them is judged by how long it takes, and how many are tried."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+
+import pytest
 from hypothesis import settings
-from tests.laws import examples
+from tests.laws import examples, share_of
 
 settings.register_profile("millrace", deadline=None, max_examples=examples(100))
 settings.load_profile("millrace")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the slow cases of one test, keep the share that is asked for."""
+    cases: defaultdict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("slow"):
+            cases[str(item.path), item.originalname].append(item)
+    kept = {id(item) for of_one in cases.values() for item in share_of(of_one)}
+    left_out = [item for of_one in cases.values() for item in of_one if id(item) not in kept]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = {id(item) for item in left_out}
+        items[:] = [item for item in items if id(item) not in gone]

@@ -1,4 +1,4 @@
-"""How many examples and seeds are tried: all that the author of a test chose, or a share of them.
+"""How many examples, seeds and slow cases are tried: all that a test's author chose, or a share.
 
 `scripts/test` sets `MILLRACE_TEST_EXAMPLES` to a share; all are tried where nothing is said.
 """
@@ -28,4 +28,10 @@ def seeds(count: int, first: int = 0) -> range:
 def some(cases: Sequence[T]) -> list[T]:
     """The cases, or the share of them that is asked for, from the first to the last."""
     count = max(2, min(len(cases), round(len(cases) * _SHARE)))
+    return [cases[number * len(cases) // count] for number in range(count)]
+
+
+def share_of(cases: Sequence[T]) -> list[T]:
+    """The share of the cases that is asked for, spread over all of them, but one."""
+    count = max(1, round(len(cases) * _SHARE))
     return [cases[number * len(cases) // count] for number in range(count)]
