@@ -1,19 +1,27 @@
-"""The 22 TPC-H queries as datasets, beside Spark and DuckDB alone in the same run.
+"""The 22 TPC-H queries, beside Spark and DuckDB alone in the same run.
 
-    .venv/bin/python benchmarks/tpch.py [--scale 1] [--queries 1 5 21] [--rounds 1] [--warm-ups 1]
+    .venv/bin/python benchmarks/tpch.py [--form dataset|sql|dataframe] [--scale 1]
+        [--queries 1 5 21] [--rounds 1] [--warm-ups 1]
 
 Every engine reads the same Parquet files on the same cores and hands its answer over as an Arrow
-table; the answers are compared. Spark and DuckDB run `examples/tpch/sql`, Millrace runs
-`examples/tpch/queries`. A query runs once before it is measured, so that code is compiled and files
-are in memory, and the median of the rounds counts; large scales can do with `--warm-ups 0`.
+table; the answers are compared. DuckDB runs `examples/tpch/sql`. The form says what the others run:
+
+- dataset: Spark runs that SQL, Millrace runs `examples/tpch/queries`.
+- sql: Spark and Millrace run that SQL.
+- dataframe: Spark and Millrace run the same programs, `examples/tpch/dataframes`, with Spark's or
+  Millrace's imports.
+
+A query runs once before it is measured, so that code is compiled and files are in memory, and the
+median of the rounds counts; large scales can do with `--warm-ups 0`.
 
 - Millrace: each run in a workspace of its own, so nothing is reused. What goes between stages,
-  and the answer, are at rest when it is done.
+  and the answer, are at rest when it is done. Listing the files is part of its time, and not of
+  Spark's.
 - Spark: 4.3 with its defaults, which include adaptive execution, and `--spark-memory` as its heap.
-- Spark with Parquet between its stages: the queries as they are written for Millrace, over
-  DataFrames of the columns that the query names. What a join or a group-by made is written to
-  Parquet, and read back, when another join, group-by or sort needs it, once however many need it.
-  Joins that Spark would broadcast are no stage of their own, and scans are not written.
+- Spark with Parquet between its stages, beside datasets alone: the queries as they are written for
+  Millrace, over DataFrames of the columns that the query names. What a join or a group-by made is
+  written to Parquet, and read back, when another join, group-by or sort needs it, once however many
+  need it. Joins that Spark would broadcast are no stage of their own, and scans are not written.
 - DuckDB: alone, with as many threads as Spark has slots.
 """
 
@@ -41,6 +49,7 @@ from millrace.spark.session import slots, start_session
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from examples.tpch.data import DATA, LARGE, SMALL, make_data
+from examples.tpch.dataframes import programs
 from examples.tpch.judges import (
     difference,
     duckdb_answer,
@@ -170,10 +179,13 @@ def _limit(rows: Staged) -> int:
 class Engines:
     """Each engine's way to answer a query from a folder of data."""
 
-    def __init__(self, spark: SparkSession, folder: Path, scale: float) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, scale: float, form: str) -> None:
         self.spark = spark
         self.folder = folder
         self.scale = scale
+        self.form = form
+        self.frames = programs().frames(spark, folder)
+        self.names = [name for name in ENGINES if form == "dataset" or name != "spark_parquet"]
         spark_tables(spark, folder)
 
     def run(self, engine: str, number: int) -> tuple[float, pa.Table]:
@@ -183,7 +195,7 @@ class Engines:
         scratch.mkdir(parents=True)
         ways: dict[str, Callable[[int, Path], pa.Table]] = {
             "millrace": self._millrace,
-            "spark": lambda number, _: spark_answer(self.spark, self.folder, number),
+            "spark": self._spark,
             "spark_parquet": self._staged,
             "duckdb": self._duckdb,
         }
@@ -195,7 +207,20 @@ class Engines:
 
     def _millrace(self, number: int, scratch: Path) -> pa.Table:
         with mr.open(scratch, self.spark) as ws:
-            return QUERIES[number](Tables.open(ws, self.folder)).to_arrow()
+            if self.form == "dataset":
+                return QUERIES[number](Tables.open(ws, self.folder)).to_arrow()
+            if self.form == "dataframe":
+                return cast(
+                    "pa.Table", programs("millrace").query(number, ws, self.folder).toArrow()
+                )
+            for name in LARGE + SMALL:
+                ws.view(name, str(self.folder / name))
+            return ws.sql(sql_text(number, self.scale)).to_arrow()
+
+    def _spark(self, number: int, _: Path) -> pa.Table:
+        if self.form == "dataframe":
+            return cast("pa.Table", programs().queries[number](self.frames).toArrow())
+        return spark_answer(self.spark, self.folder, number)
 
     def _staged(self, number: int, scratch: Path) -> pa.Table:
         named = set(re.findall(r"\w+", sql_text(number, self.scale)))
@@ -217,42 +242,47 @@ ENGINES = ("spark", "spark_parquet", "millrace", "duckdb")
 
 
 def measure(engines: Engines, number: int, rounds: int, warm_ups: int) -> dict[str, Any]:
-    times: dict[str, list[float]] = {name: [] for name in ENGINES}
+    names = engines.names
+    times: dict[str, list[float]] = {name: [] for name in names}
     answers: dict[str, pa.Table] = {}
     for _ in range(warm_ups + rounds):
-        for name in ENGINES:
+        for name in names:
             took, answers[name] = engines.run(name, number)
             times[name].append(took)
     taken = {name: statistics.median(all_[warm_ups:]) for name, all_ in times.items()}
-    wrong = {
-        name: difference(answers[name], answers["duckdb"], order_of(number)) for name in ENGINES
-    }
+    wrong = {name: difference(answers[name], answers["duckdb"], order_of(number)) for name in names}
     if any(wrong.values()):
         raise SystemExit(f"query {number} has different answers: {wrong}")
-    return line(f"sf{engines.scale:g} q{number}", taken) | {"rows": answers["millrace"].num_rows}
+    case = f"sf{engines.scale:g} q{number}"
+    return line(case, engines.form, taken) | {"rows": answers["millrace"].num_rows}
 
 
-def line(case: str, taken: dict[str, float]) -> dict[str, Any]:
-    return {
+def line(case: str, form: str, taken: dict[str, float]) -> dict[str, Any]:
+    figures = {
         "benchmark": "tpch",
         "case": case,
+        "form": form,
         "millrace_s": round(taken["millrace"], 3),
         "peer_s": round(taken["spark"], 3),
-        "spark_parquet_s": round(taken["spark_parquet"], 3),
         "duckdb_s": round(taken["duckdb"], 3),
         "ratio": round(taken["spark"] / taken["millrace"], 2),
-        "ratio_parquet": round(taken["spark_parquet"] / taken["millrace"], 2),
         "of_duckdb": round(taken["millrace"] / taken["duckdb"], 2),
     }
+    if "spark_parquet" in taken:
+        figures["spark_parquet_s"] = round(taken["spark_parquet"], 3)
+        figures["ratio_parquet"] = round(taken["spark_parquet"] / taken["millrace"], 2)
+    return figures
 
 
-def total(scale: float, lines: list[dict[str, Any]]) -> dict[str, Any]:
-    names = {"millrace": "millrace_s", "spark": "peer_s"}
-    taken = {name: sum(one[names.get(name, f"{name}_s")] for one in lines) for name in ENGINES}
-    return line(f"sf{scale:g} total of {len(lines)} queries", taken)
+def total(engines: Engines, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    fields = {"millrace": "millrace_s", "spark": "peer_s"}
+    taken = {
+        name: sum(one[fields.get(name, f"{name}_s")] for one in lines) for name in engines.names
+    }
+    return line(f"sf{engines.scale:g} total of {len(lines)} queries", engines.form, taken)
 
 
-def shown(scale: float, lines: list[dict[str, Any]]) -> Table:
+def shown(engines: Engines, lines: list[dict[str, Any]]) -> Table:
     headings = {
         "case": "query",
         "peer_s": "Spark",
@@ -263,7 +293,9 @@ def shown(scale: float, lines: list[dict[str, Any]]) -> Table:
         "ratio_parquet": "x Parquet",
         "of_duckdb": "/ DuckDB",
     }
-    table = Table(*headings.values(), title=f"TPC-H, scale factor {scale:g}, seconds")
+    headings = {name: text for name, text in headings.items() if name in lines[0]}
+    title = f"TPC-H, {engines.form}s, scale factor {engines.scale:g}, seconds"
+    table = Table(*headings.values(), title=title)
     for one in lines:
         case = one["case"].split(" ")[1]
         table.add_row(case, *(str(one[name]) for name in headings if name != "case"))
@@ -272,6 +304,7 @@ def shown(scale: float, lines: list[dict[str, Any]]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--form", choices=("dataset", "sql", "dataframe"), default="dataset")
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--queries", type=int, nargs="+", choices=QUERIES, default=list(QUERIES))
     parser.add_argument("--rounds", type=int, default=1)
@@ -281,15 +314,15 @@ def main() -> None:
     folder = make_data(asked.scale)
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {asked.spark_memory} pyspark-shell"
     spark = start_session("tpch")
-    engines = Engines(spark, folder, asked.scale)
+    engines = Engines(spark, folder, asked.scale, asked.form)
     lines = []
     for number in asked.queries:
         lines.append(measure(engines, number, asked.rounds, asked.warm_ups))
         print(json.dumps(lines[-1]), flush=True)
-    lines.append(total(asked.scale, lines))
+    lines.append(total(engines, lines))
     print(json.dumps(lines[-1]), flush=True)
     spark.stop()
-    Console().print(shown(asked.scale, lines))
+    Console().print(shown(engines, lines))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 else:
     _MAKERS = frozenset({"udf", "pandas_udf", "arrow_udf"})
 
+    def broadcast(df: object) -> object:
+        """The same rows, of a dataset or a DataFrame, as PySpark marks them for a broadcast."""
+        if hasattr(df, "hint"):
+            return df.hint("broadcast")
+        return import_module("pyspark.sql.connect.functions").broadcast(df)
+
     def __getattr__(name: str) -> object:
         """A function of Spark's, loaded at its first use."""
         if name.startswith("__"):
