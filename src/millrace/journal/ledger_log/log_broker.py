@@ -98,7 +98,7 @@ class LogBroker(EmbeddedBroker):
             times: where to get the time from.
             accept_loss: see `millrace.open`.
             known_end: a record that is known to have been in the log.
-            epoch_seen: leave an owner with a higher epoch than this in place: `AlreadyOwned`.
+            epoch_seen: leave an owner with a higher epoch than this in place: `NewerOwner`.
         """
         waiting = min(config.journal_waiting_total_bytes_max, config.ledger_waiting_bytes_max)
         config = replace(config, journal_waiting_total_bytes_max=waiting)

@@ -38,6 +38,14 @@ _OPENING_TRIES: Final = 16
 _log: Final = logging.getLogger(__name__)
 
 
+class NewerOwner(AlreadyOwned):
+    """The log has a newer owner than the one that was to be replaced."""
+
+    def __init__(self, message: str, epoch: int) -> None:
+        super().__init__(message)
+        self.epoch = epoch
+
+
 class LogLedger(TableReader):
     """A ledger whose truth is a log. Opening it appends a record that makes this the owner."""
 
@@ -53,7 +61,7 @@ class LogLedger(TableReader):
         """Open a log, under the next epoch.
 
         `known_end` is a record that is known to have been in the log. With `epoch_seen`, an owner
-        of a higher epoch that there is by now is left in place: `AlreadyOwned`.
+        of a higher epoch that there is by now is left in place: `NewerOwner`.
         """
         self._log = log
         self._config = config
@@ -226,9 +234,10 @@ class LogLedger(TableReader):
             self._position = replica.catch_up(self._log, self._writer, self._position)
             if self._position.problem is not None:
                 raise replica.data_lost(self._position.problem)
-        raise AlreadyOwned(
+        raise NewerOwner(
             f"other processes are opening the journals in {self._log.name}\n"
-            "  to fix: join the one that was first"
+            "  to fix: join the one that was first",
+            self._position.epoch,
         )
 
     def _add(self, number: int, content: bytes) -> None:

@@ -28,7 +28,7 @@ from millrace.transport.agent.agent_launch import own_host
 from millrace.transport.flight.tls import own_certificate
 from millrace.transport.owner.journal_owner import OwnedWorkspace
 from millrace.transport.owner.owner_endpoint import READ_ONLY
-from millrace.transport.owner.owner_life import LifeWatch, OwnerSign
+from millrace.transport.owner.owner_life import LifeWatch, OpenLog
 
 EMBEDDED: Final = "embedded"
 ELSEWHERE: Final = "embedded://"
@@ -125,10 +125,10 @@ def recorded_ledger(store: Store) -> str | None:
 
 def _log_opener(
     store: Store, workspace_id: str, ledger: str, config: Config, accept_loss: AcceptLoss
-) -> Callable[[OwnerSign | None], Broker]:
+) -> OpenLog:
     """How to take journals over whose ledger is a log."""
 
-    def take_over(sign: OwnerSign | None) -> Broker:
+    def take_over(known_end: int, epoch_seen: int | None) -> LogBroker:
         log: DecisionLog
         if ledger == FILES:
             log = StoreLog(store, FOLDER, config)
@@ -150,8 +150,8 @@ def _log_opener(
             log,
             config,
             accept_loss=accept_loss,
-            known_end=0 if sign is None else sign.number,
-            epoch_seen=None if sign is None else sign.epoch,
+            known_end=known_end,
+            epoch_seen=epoch_seen,
         )
 
     return take_over

@@ -42,7 +42,7 @@ from millrace.transport.flight.tls import Certificate
 from millrace.transport.owner import owner_endpoint
 from millrace.transport.owner.broker_calls import BrokerCall
 from millrace.transport.owner.owner_endpoint import OwnerEndpoint
-from millrace.transport.owner.owner_life import LifeWatch, OwnerLife, OwnerSign, read_sign
+from millrace.transport.owner.owner_life import LifeWatch, OpenLog, OwnerLife, read_sign
 from millrace.transport.owner.owner_server import OwnerIdentity, OwnerServer
 from millrace.wakeup import WakeUp, WorkerThread, is_main, still_running, within
 
@@ -73,8 +73,8 @@ class OwnedWorkspace:
     certificate: Certificate | None = None
     joins_only: bool = False
     """Never become the owner: no client could reach this process."""
-    take_over: Callable[[OwnerSign | None], Broker] | None = None
-    """Opens journals whose log decides who owns them; given the last owner's sign of life."""
+    take_over: OpenLog | None = None
+    """Opens journals whose log decides who owns them."""
     watch: LifeWatch = field(default_factory=lambda: LifeWatch(Config()))
 
 
@@ -249,7 +249,7 @@ def _opened(workspace: OwnedWorkspace, store: Store) -> Broker:
             f"another process owns the journals of {workspace.path}\n"
             "  to fix: join it; this process can take over when it is silent for `owner_lease`"
         )
-    return workspace.take_over(sign)
+    return workspace.watch.open(sign, workspace.take_over)
 
 
 def _is_read_only(broker: Broker) -> bool:

@@ -22,11 +22,14 @@ from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import BrokerStopped, MillraceError
 from millrace.journal.ledger_log.log_broker import LogBroker
+from millrace.journal.ledger_log.log_ledger import NewerOwner
 from millrace.storage.store import Store
 from millrace.wakeup import WakeUp, WorkerThread
 
 SIGN_FILE: Final = "owner.alive"
 SIGNS_PER_LEASE: Final = 4
+OpenLog = Callable[[int, int | None], LogBroker]
+"""Opens a log, given a record that was in it, and the epoch of the owner that may be replaced."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -67,18 +70,35 @@ class LifeWatch:
 
     config: Config
     now: Callable[[], float] = steady_s
-    _seen: tuple[str, int] | None = None
+    _seen: tuple[str, int, int] | None = None
     _since: float = field(default=0.0)
+    _epoch: int = 0
+    """The highest epoch that was found in the log."""
 
     def is_over(self, sign: OwnerSign | None) -> bool:
         """Whether the owner that left this sign may be replaced."""
-        if sign is None or sign.is_ended:
+        if sign is None or (sign.is_ended and sign.epoch >= self._epoch):
             return True
-        seen = (sign.instance, sign.beat)
+        seen = (sign.instance, sign.beat, self._epoch)
         if seen != self._seen:
             self._seen, self._since = seen, self.now()
             return False
         return self.now() - self._since >= lease_s(self.config)
+
+    def open(self, sign: OwnerSign | None, open_log: OpenLog) -> LogBroker:
+        """Open the log of an owner whose life is over.
+
+        `AlreadyOwned` if the log has a newer owner than the one that left the sign. This one may
+        have died before its first sign, or an older one's sign came late and hides its own: it is
+        watched for a lease of its own.
+        """
+        if sign is None:
+            return open_log(0, None)
+        try:
+            return open_log(sign.number, max(sign.epoch, self._epoch))
+        except NewerOwner as error:
+            self._epoch = error.epoch
+            raise
 
 
 def lease_s(config: Config) -> float:
