@@ -1,7 +1,9 @@
 """Bytes that TPC-H's queries read of their Parquet files, beside DuckDB alone in the same run.
 
-    .venv/bin/python benchmarks/bytes_read.py [--scale 1] [--queries 1 5] [--order] [--many-tasks]
+    .venv/bin/python benchmarks/bytes_read.py [--tpcds] [--scale 1] [--queries 1 5] [--order]
+        [--many-tasks]
 
+With `--tpcds` they are the 99 queries of TPC-DS, as SQL text. A line of JSON follows the table.
 Both run in this process without Spark, DuckDB with one thread, as in a task. DuckDB counts the
 bytes and the row groups in both. `--order` adds a table whose files are ordered by a day, with
 doubles and nested columns, of which a filter on the day reads few row groups. With `--many-tasks`
@@ -15,9 +17,11 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +41,16 @@ from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.workspace import runtime_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from examples.tpch.data import make_data
-from examples.tpch.judges import duckdb_answer, duckdb_tables
+from examples.tpcds import data as tpcds_data
+from examples.tpcds.judges import name_tables
+from examples.tpch.data import LARGE, SMALL, make_data
+from examples.tpch.judges import duckdb_answer
 from examples.tpch.queries import QUERIES
 from examples.tpch.tables import Tables
 
 PROFILE = "SET enable_profiling = 'no_output'"
 DAYS = 365
+MORE = 1.1
 
 
 @dataclass(slots=True)
@@ -105,8 +112,8 @@ def counting(reading: Reading) -> Iterator[None]:
     borrowed = duckdb_instances.borrowed
 
     @contextmanager
-    def profiled(settings: Any) -> Iterator[duckdb.DuckDBPyConnection]:  # noqa: ANN401 - of the engine
-        with borrowed(settings) as connection:
+    def profiled(settings: Any, sql: str = "") -> Iterator[duckdb.DuckDBPyConnection]:  # noqa: ANN401 - of the engine
+        with borrowed(settings, sql) as connection:
             connection.execute(PROFILE)
             yield connection
             reading.add(connection)
@@ -174,56 +181,102 @@ def opened(folder: Path, *, many_tasks: bool) -> Iterator[tuple[mr.Workspace, Sh
         )
 
 
+Asked = Iterator[tuple[str, mr.Dataset, Callable[[], object]]]
+"""A query's name, its dataset, and the same on DuckDB."""
+
+
+def tpch_queries(
+    ws: mr.Workspace, db: duckdb.DuckDBPyConnection, scale: float, numbers: Sequence[int]
+) -> Asked:
+    """Queries of TPC-H as datasets."""
+    data = make_data(scale)
+    tables = Tables.open(ws, data)
+    db_tables(db, {name: f"{data / name}/*.parquet" for name in LARGE + SMALL})
+    for number in numbers or sorted(QUERIES):
+        query = QUERIES[number](tables)
+        yield f"Q{number}", query, partial(duckdb_answer, db, data, number)
+
+
+def tpcds_queries(
+    ws: mr.Workspace, db: duckdb.DuckDBPyConnection, scale: float, numbers: Sequence[int]
+) -> Asked:
+    """Queries of TPC-DS as SQL text."""
+    data = tpcds_data.make_data(scale)
+    name_tables(ws, data)
+    db_tables(db, {name: str(path) for name, path in tpcds_data.tables(data).items()})
+    for number in numbers or tpcds_data.QUERIES:
+        query = ws.sql(tpcds_data.query_text(data, number))
+        text = (data / "queries" / f"q{number:02}.sql").read_text(encoding="utf-8")
+        yield f"Q{number}", query, partial(rows_on, db, text)
+
+
+def ordered_queries(ws: mr.Workspace, db: duckdb.DuckDBPyConnection, folder: Path) -> Asked:
+    """A day of a table in the order of days."""
+    path = ordered_table(folder)
+    events = ws.read_parquet(path).filter("day = 200")
+    for columns in ("sum(value)", "count(moment)", "max(day)"):
+        text = f"SELECT {columns} FROM '{path}' WHERE day = 200"
+        query = events.agg(x=columns)
+        yield f"one day, {columns}", query, partial(rows_on, db, text)
+
+
+def rows_on(db: duckdb.DuckDBPyConnection, text: str) -> object:
+    """What DuckDB answers to a text."""
+    return db.sql(text).fetchall()
+
+
+def db_tables(db: duckdb.DuckDBPyConnection, paths: Mapping[str, str]) -> None:
+    """Let DuckDB see the tables of files."""
+    for name, path in paths.items():
+        db.execute(f"CREATE VIEW {name} AS FROM '{path}'")
+
+
 def main() -> None:
-    """Measure, and print a table."""
+    """Measure, print a table and a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tpcds", action="store_true")
     parser.add_argument("--scale", type=float, default=1)
-    parser.add_argument("--queries", type=int, nargs="*", default=sorted(QUERIES))
+    parser.add_argument("--queries", type=int, nargs="*", default=())
     parser.add_argument("--order", action="store_true")
     parser.add_argument("--many-tasks", action="store_true", help="cut every plan into stages")
-    arguments = parser.parse_args()
-    data = make_data(arguments.scale)
+    given = parser.parse_args()
     shown = Table(
         "query", "Millrace MB", "DuckDB MB", "ratio", "row groups", "DuckDB's", "s", "DuckDB s"
     )
-    console = Console()
-    total = [0, 0]
-
-    def add(name: str, ours: Reading, theirs: Reading) -> None:
-        total[0] += ours.bytes
-        total[1] += theirs.bytes
-        shown.add_row(
-            name,
-            f"{ours.bytes / 1e6:.2f}",
-            f"{theirs.bytes / 1e6:.2f}",
-            f"{ours.bytes / max(1, theirs.bytes):.2f}",
-            f"{ours.groups} of {ours.groups_in_all}",
-            f"{theirs.groups} of {theirs.groups_in_all}",
-            f"{ours.seconds:.2f}",
-            f"{theirs.seconds:.2f}",
-        )
-
+    total, more = [0, 0], 0
     with (
         tempfile.TemporaryDirectory() as name,
-        opened(Path(name), many_tasks=arguments.many_tasks) as (ws, workspace),
+        opened(Path(name), many_tasks=given.many_tasks) as (ws, workspace),
     ):
-        tables = Tables.open(ws, data)
-        db = duckdb_tables(data, threads=1)
-        for number in arguments.queries:
-            query = QUERIES[number](tables)
-            ours = millrace_reading(query, workspace)
-            theirs = duckdb_reading(db, lambda number=number: duckdb_answer(db, data, number))
-            add(f"Q{number}", ours, theirs)
-        if arguments.order:
-            path = ordered_table(Path(name))
-            events = ws.read_parquet(path).filter("day = 200")
-            for columns in ("sum(value)", "count(moment)", "max(day)"):
-                ours = millrace_reading(events.agg(x=columns), workspace)
-                text = f"SELECT {columns} FROM '{path}' WHERE day = 200"
-                theirs = duckdb_reading(db, lambda text=text: db.sql(text).fetchall())
-                add(f"one day, {columns}", ours, theirs)
-    console.print(shown)
-    console.print(f"in all {total[0] / 1e6:.1f} MB, DuckDB {total[1] / 1e6:.1f} MB")
+        db = duckdb.connect(config={"threads": 1})
+        queries = tpcds_queries if given.tpcds else tpch_queries
+        asked = [queries(ws, db, given.scale, given.queries)]
+        asked += [ordered_queries(ws, db, Path(name))] if given.order else []
+        for title, query, on_duckdb in chain(*asked):
+            ours, theirs = millrace_reading(query, workspace), duckdb_reading(db, on_duckdb)
+            total = [total[0] + ours.bytes, total[1] + theirs.bytes]
+            more += ours.bytes > theirs.bytes * MORE
+            shown.add_row(
+                title,
+                f"{ours.bytes / 1e6:.2f}",
+                f"{theirs.bytes / 1e6:.2f}",
+                f"{ours.bytes / max(1, theirs.bytes):.2f}",
+                f"{ours.groups} of {ours.groups_in_all}",
+                f"{theirs.groups} of {theirs.groups_in_all}",
+                f"{ours.seconds:.2f}",
+                f"{theirs.seconds:.2f}",
+            )
+    Console().print(shown)
+    figures = {
+        "benchmark": "bytes_read",
+        "case": f"{'tpcds' if given.tpcds else 'tpch'} sf{given.scale:g}",
+        "queries": shown.row_count,
+        "mb": round(total[0] / 1e6, 1),
+        "duckdb_mb": round(total[1] / 1e6, 1),
+        "ratio": round(total[0] / max(1, total[1]), 3),
+        "queries_over_a_tenth_more": more,
+    }
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":
