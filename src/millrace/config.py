@@ -40,6 +40,8 @@ class Config(Limits):
     # Input files.
     split_bytes_target: int = 256 * MIB
     """Files larger than this (uncompressed) are split by row groups into parts of this size."""
+    result_split_bytes_target: int = 64 * MIB
+    """The same for a stage that reads files and writes the result: its work is to write rows."""
     recent_change: Duration = "2s"
     """A file that changed this recently is identified by its bytes too."""
 

@@ -57,15 +57,18 @@ def share_out(
     """
     sources = {number: position for position, number in enumerate(stage.reads)}
     manifests = {number: done[number].manifest for number in stage.reads}
+    target = config.split_bytes_target
+    if stage.placement is None:
+        target = min(target, config.result_split_bytes_target)
     if stage.alone:
-        sharing = _Sharing(sources, manifests, config)
+        sharing = _Sharing(sources, manifests, config, target)
         whole = tuple(sharing.whole(leaf) for leaf in stage.leaves)
         return [TaskShare(stage.root, whole)], []
     shares, notes = [], []
     for root in stage.branches:
         reading, chosen = _reading(root, sources, done, config, kept_partitions)
         notes += chosen
-        sharing = _Sharing(sources, manifests, config, reading)
+        sharing = _Sharing(sources, manifests, config, target, reading)
         shares += [
             TaskShare(root, tuple(parts[id(leaf)] for leaf in leaves(root)))
             for parts in sharing.tasks(root)
@@ -127,6 +130,7 @@ class _Sharing:
     sources: Mapping[int, int]
     manifests: Mapping[int, Manifest]
     config: Config
+    split_bytes_target: int
     reading: Mapping[int, list[Part]] = field(default_factory=dict)
 
     def whole(self, leaf: Scan | ReadStage) -> Part:
@@ -173,7 +177,7 @@ class _Sharing:
     def _inputs(self, scan: Scan) -> list[MapInput]:
         return cut(
             scan.source.shapes,
-            split_bytes_target=self.config.split_bytes_target,
+            split_bytes_target=self.split_bytes_target,
             map_tasks_max=self.config.map_tasks_max,
         )
 

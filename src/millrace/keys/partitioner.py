@@ -88,6 +88,8 @@ class RoundRobinPartitioner:
 
     def ids(self, batch: pa.RecordBatch, first_row: int) -> PartitionIds:
         """The partition of each row."""
+        if self.partitions == 1:
+            return np.zeros(batch.num_rows, np.uint16)
         first = first_row % self.partitions
         turns = np.arange(first, first + batch.num_rows) % self.partitions
         return turns.astype(np.uint16)

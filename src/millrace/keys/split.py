@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.config import GIB
+from millrace.config import GIB, MIB
 from millrace.errors import UnsupportedType, UserError
 from millrace.keys.key_columns import Rows, take_rows
 from millrace.keys.partitioner import BroadcastPartitioner, Partitioner
@@ -25,6 +25,8 @@ PLACING_BYTES: Final = 6
 """What a row costs while it is placed: 2 bytes for its partition, 4 for its place."""
 GATHER_BYTES_MAX: Final = 1 * GIB
 """Gathered rows stay below what string columns with 32-bit offsets can hold."""
+UNMOVED_BYTES_MIN: Final = 4 * MIB
+"""Rows of one partition are gathered up to this size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +115,25 @@ def split_stream(
     So slices are not tiny, and memory is bounded. It does not change the partition of a row.
     """
     limit = min(gather_bytes, GATHER_BYTES_MAX)
+    # Rows of one partition are not moved, so batches of some size are not worth a copy.
+    enough = min(limit, UNMOVED_BYTES_MIN) if partitioner.partitions == 1 else limit
     gathered: list[pa.RecordBatch] = []
     gathered_bytes = 0
     for whole in batches:
         for batch in _cut(whole, limit):
             size = _size(batch)
-            if gathered and gathered_bytes + size > limit:
-                yield split(pa.concat_batches(gathered), partitioner, first_row)
+            if gathered and (gathered_bytes + size > limit or gathered_bytes >= enough):
+                yield split(_joined(gathered), partitioner, first_row)
                 first_row += sum(batch.num_rows for batch in gathered)
                 gathered, gathered_bytes = [], 0
             gathered.append(batch)
             gathered_bytes += size
     if gathered:
-        yield split(pa.concat_batches(gathered), partitioner, first_row)
+        yield split(_joined(gathered), partitioner, first_row)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _placed(field: pa.Field, column: pa.Array, indices: pa.Array) -> pa.Array:

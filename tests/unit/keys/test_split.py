@@ -15,6 +15,7 @@ from millrace.keys import (
     split,
     split_stream,
 )
+from millrace.keys.split import UNMOVED_BYTES_MIN
 
 
 @pytest.fixture(params=["1", "0"], ids=["native", "fallback"], autouse=True)
@@ -134,3 +135,16 @@ def test_turns_go_on_from_split_to_split() -> None:
 def test_a_stream_without_rows_has_no_splits() -> None:
     empty = pa.record_batch({"n": pa.array([], pa.int64())})
     assert list(split_stream([empty, empty], RoundRobinPartitioner(3), 100)) == []
+
+
+def test_large_batches_of_one_partition_are_not_copied() -> None:
+    rows = 8 * UNMOVED_BYTES_MIN // 8
+    large = pa.record_batch({"v": np.arange(rows)})
+    small = pa.record_batch({"v": np.arange(3)})
+    splits = list(split_stream([small, large, small, small], RoundRobinPartitioner(1), 1 << 30))
+
+    assert [part.batch.num_rows for part in splits] == [rows + 3, 6]
+    splits = list(split_stream([large, large], RoundRobinPartitioner(1), 1 << 30))
+    assert [part.batch["v"].buffers()[1].address for part in splits] == [
+        large["v"].buffers()[1].address
+    ] * 2

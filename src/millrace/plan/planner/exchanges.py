@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from millrace.config import MIB
 from millrace.plan.nodes.aggregate import Aggregate, FinalAggregate, PartialAggregate
 from millrace.plan.nodes.drop_duplicates import DropDuplicates
 from millrace.plan.nodes.exchange import Exchange, Repartition
@@ -48,6 +49,7 @@ class PlanLimits:
     broadcast_bytes_max: int
     partition_bytes_target: int
     partitions_max: int
+    result_split_bytes_target: int = 64 * MIB
     many_to_a_group: Callable[[FileSource, tuple[str, ...]], bool] = lambda _source, _keys: True
     """Whether a task has many rows to a group of these columns of a source."""
     matching_files: MatchingFiles = lambda source, _condition: source
@@ -63,8 +65,31 @@ class PlanLimits:
 
 
 def fits_one_task(plan: Node, sizes: PlanLimits) -> bool:
-    """Whether a plan is small enough for one task, and no function is to run in many tasks."""
-    return scanned_bytes(plan) <= sizes.one_task_bytes_max and not is_spread_over_tasks(plan)
+    """Whether a plan is small enough for one task, and no function is to run in many tasks.
+
+    One task saves exchanges. A plan that needs none, but for broadcasts, is spread over tasks
+    earlier: each row of its large input is written, and that is most of the work.
+    """
+    limit = sizes.one_task_bytes_max
+    if _goes_row_by_row(plan, sizes):
+        limit = min(limit, sizes.result_split_bytes_target)
+    return scanned_bytes(plan) <= limit and not is_spread_over_tasks(plan)
+
+
+def _goes_row_by_row(node: Node, sizes: PlanLimits) -> bool:
+    """Whether each row of a scan goes into the result by itself, beside inputs that are small."""
+    if isinstance(node, Scan):
+        return True
+    if any(node.broadcast_sides()):
+        left, right = node.children
+        left_whole, right_whole = node.broadcast_sides()
+        if right_whole and scanned_bytes(right) <= sizes.broadcast_bytes_max:
+            return _goes_row_by_row(left, sizes)
+        if left_whole and scanned_bytes(left) <= sizes.broadcast_bytes_max:
+            return _goes_row_by_row(right, sizes)
+        return False
+    is_alone = isinstance(node, Filter | Project)
+    return is_alone and _goes_row_by_row(node.children[0], sizes)
 
 
 def insert_exchanges(plan: Node, sizes: PlanLimits) -> Node:
