@@ -75,7 +75,16 @@ INNER_LAYERS = {
         "condition_parts",
         "aggregates",
     ],
-    "plan": ["nodes", "spark_analyzer", "relation", "windows", "builders", "statements", "planner"],
+    "plan": [
+        "nodes",
+        "plan_modes",
+        "spark_analyzer",
+        "relation",
+        "windows",
+        "builders",
+        "statements",
+        "planner",
+    ],
     "pipeline": [
         "owner_retries",
         "core",

@@ -21,6 +21,7 @@ from millrace.plan.builders.build_context import BuildContext, UserFunctions
 from millrace.plan.builders.build_on_spark import on_spark
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import SparkCall
+from millrace.plan.plan_modes import modes_in
 from millrace.plan.planner.plan_depth import check_plan_size
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.spark_analyzer import SparkAnalyzer
@@ -121,6 +122,11 @@ class DatasetBase:
         """The plan of the visible columns."""
         return self._relation.output()
 
+    @property
+    def _mode(self) -> SqlMode:
+        """The mode of its expressions; without any, the mode of the session."""
+        return next(modes_in(self._relation.node), None) or self._runner.mode
+
     def _building(self, call: str) -> AbstractContextManager[BuildContext]:
         return building(self, call)
 
@@ -165,7 +171,7 @@ def plan_of(dataset: DatasetBase) -> Node:
 def building(dataset: DatasetBase, call: str) -> Iterator[BuildContext]:
     """The surroundings of a call; what is refused becomes an error that names the call."""
     runner = dataset._runner
-    with limits_of(runner.config), in_mode(runner.mode), as_user_error(call):
+    with limits_of(runner.config), in_mode(dataset._mode), as_user_error(call):
         builder = None if runner.analyzer is None else partial(on_spark, runner.analyzer)
         yield BuildContext(config=runner.config, on_spark=builder, udfs=runner.udfs, call=call)
 

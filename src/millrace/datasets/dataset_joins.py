@@ -50,7 +50,7 @@ class DatasetJoins(DatasetSets):
         """
         if left_on is None and right_on is None and not isinstance(condition, str):
             return self._joined_as_spark(other, condition if on is None else on, how)
-        with limits_of(self._runner.config), in_mode(self._runner.mode):
+        with limits_of(self._runner.config), in_mode(self._mode):
             plan = plan_join(
                 self._plan,
                 self._other_plan(other, "join"),

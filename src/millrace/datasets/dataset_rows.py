@@ -95,7 +95,7 @@ class DatasetRows(DatasetSelect):
             [30, 20]
         """
         texts, call = named_texts("window", columns, more)
-        with limits_of(self._runner.config), in_mode(self._runner.mode):
+        with limits_of(self._runner.config), in_mode(self._mode):
             plan = plan_window(
                 self._plan, texts, call, partition_by=partition_by, order_by=order_by, frame=frame
             )

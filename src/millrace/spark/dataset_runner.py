@@ -214,12 +214,22 @@ class DatasetRunner:
         most = setting(session, self.config, "spark.sql.repl.eagerEval.maxNumRows", "20")
         return int(most) if enabled.lower() == "true" else 0
 
-    def scan_files(self, paths: Paths) -> Node:
+    @property
+    def files_on_spark(self) -> str | None:
+        """The setting because of which Spark itself has to read files."""
+        session = self._started_spark()
+        if session is None:
+            return None
+        from millrace.spark.session_settings import files_on_spark  # noqa: PLC0415 - as above
+
+        return files_on_spark(session, self.config)
+
+    def scan_files(self, paths: Paths, setting: str) -> Node:
         """Parquet files that Spark reads, because a setting changes what they hold."""
         listed = [paths] if isinstance(paths, str | os.PathLike) else paths
         texts = [path_text(path, "read_parquet") for path in listed]
         whole = [text if ":/" in text else os.path.abspath(text) for text in texts]
-        reason = f"the session has {self.mode.files_on_spark}, and Spark reads files otherwise then"
+        reason = f"the session has {setting}, and Spark reads files otherwise then"
         return self.scan_frame(self._spark().read.parquet(*whole), reason)
 
     def scan_frame(self, frame: DataFrame, reason: str = "") -> Node:

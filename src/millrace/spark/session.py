@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 
@@ -21,6 +22,7 @@ JAVA_VERSION_MIN: Final = 17
 JAVA_PACKAGE: Final = "openjdk-17-jre-headless"
 TASK_TRIES: Final = 3
 _RECORDS_PER_BATCH: Final = 65_536
+_masters: Final[WeakKeyDictionary[SparkSession, str]] = WeakKeyDictionary()
 
 
 def start_session(app_name: str = "millrace", *, cores: int | None = None) -> SparkSession:
@@ -69,9 +71,16 @@ def java_version(text: str) -> int | None:
     return int(match[2]) if major == 1 and match[2] else major
 
 
+def master(spark: SparkSession, config: Config) -> str:
+    """The master, which a session keeps: it is asked for once."""
+    if spark not in _masters:
+        _masters[spark] = setting(spark, config, "spark.master")
+    return _masters[spark]
+
+
 def slots(spark: SparkSession, config: Config) -> int:
     """How many tasks run at once, by the master's name or as a plan says, on Connect too."""
-    local = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", setting(spark, config, "spark.master"))
+    local = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", master(spark, config))
     if local is not None:
         return int(local[1])
     query = "EXPLAIN SELECT * FROM range(1000000)"
@@ -84,8 +93,8 @@ def is_local(spark: SparkSession, config: Config) -> bool:
     """Whether all tasks run on this machine's loopback."""
     if is_connect(spark) and not _is_loopback(spark.client.host):
         return False
-    master = setting(spark, config, "spark.master")
-    return master.startswith("local") or "//127." in master or "//localhost" in master
+    name = master(spark, config)
+    return name.startswith("local") or "//127." in name or "//localhost" in name
 
 
 def is_reachable(spark: SparkSession, config: Config, environ: Mapping[str, str]) -> bool:

@@ -7,19 +7,16 @@ zone is followed and recorded with the work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.plan.nodes.node import Node
-from millrace.spark.spark_presence import call_spark, setting
-from millrace.sql.aggregates.aggregate_expressions import AggregateExpression
-from millrace.sql.expressions import Expression
-from millrace.sql.sql_mode import DEFAULT, SqlMode, changes_answers, mode_of
+from millrace.plan.plan_modes import modes_in
+from millrace.spark.spark_presence import call_spark, is_connect, setting
+from millrace.sql.sql_mode import DEFAULT, FILES, SqlMode, changes_answers, mode_of
 
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 
@@ -34,9 +31,25 @@ def session_mode(spark: SparkSession, config: Config) -> SqlMode:
     return mode_of(given_settings(spark, config))
 
 
+def files_on_spark(spark: SparkSession, config: Config) -> str | None:
+    """The first setting because of which Spark itself has to read files; None if there is none.
+
+    A classic session is asked for these settings alone. All of them would be two calls to the JVM
+    for each setting that the session was given.
+    """
+    if is_connect(spark):
+        return session_mode(spark, config).files_on_spark
+
+    def ask() -> dict[str, str]:
+        found = {name: spark.conf.get(name, None) for name in FILES}
+        return {name: str(value) for name, value in found.items() if value is not None}
+
+    return mode_of(call_spark(spark, config, ask)).files_on_spark
+
+
 def check_mode(plan: Node, mode: SqlMode) -> None:
     """Raise if a part of the plan was built in another mode than the session has now."""
-    for built in _modes(plan):
+    for built in modes_in(plan):
         if built != mode:
             raise UserError(
                 "the settings of the session changed after this was described\n"
@@ -68,15 +81,3 @@ def given_settings(spark: SparkSession, config: Config) -> dict[str, str]:
     return call_spark(
         spark, config, lambda: {name: str(value) for name, value in spark.conf.getAll.items()}
     )
-
-
-def _modes(value: Any) -> Iterator[SqlMode]:  # noqa: ANN401 - a part of a plan
-    """The modes in which the expressions of a plan were typed."""
-    if isinstance(value, Expression | AggregateExpression):
-        yield value.mode
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from _modes(part)
-    elif isinstance(value, Node):
-        for one in fields(value):  # type: ignore[arg-type] # Every node is a dataclass.
-            yield from _modes(getattr(value, one.name))

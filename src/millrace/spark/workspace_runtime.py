@@ -266,8 +266,9 @@ class WorkspaceRuntime:
                 f"read_{format}: schema is not a schema of Arrow\n  found: {schema!r}\n"
                 '  to fix: give pa.schema({"amount": pa.int64(), ...})'
             )
-        if format == "parquet" and schema is None and not options and self.mode.files_on_spark:
-            return self.dataset(self.dataset_runner().scan_files(paths))
+        runner, is_plain = self.dataset_runner(), schema is None and not options
+        if format == "parquet" and is_plain and (setting := runner.files_on_spark):
+            return self.dataset(runner.scan_files(paths, setting))
         recent_ms = ms(self.config.recent_change)
         listing = Listing(now_ms=_now_ms(), recent_ms=recent_ms, by_content=by_content)
         source = open_source(paths, listing, format=format, schema=schema, options=options)
