@@ -1,16 +1,17 @@
 """Where one owner of journals saturates: processes that joined it publish, then read.
 
-    .venv/bin/python benchmarks/owner.py [--joined 1 2 4 8 16] [--seconds 4] [--parts publish read]
+    .venv/bin/python benchmarks/owner.py [--joined 1 2 4 8 16] [--seconds 4] [--rows 100]
 
 The owner is a process of its own, with the embedded broker. Each joined process is one, too, as a
-Spark worker is, and talks to it over Arrow Flight. `publish` appends 100 rows of 1 KB to a journal
-of its own and commits an offset of a group, in one durable transaction, again and again. `read`
-asks for rows of 8 journals in one call, 16 MiB at most, and begins again when it is through.
+Spark worker is, and talks to it over Arrow Flight. `publish` appends `--rows` rows of 1 KB to a
+journal of its own and commits an offset of a group, in one durable transaction, over and over.
+`read` asks for rows of 8 journals in one call, 16 MiB at most, and begins again when it is through.
 
 `times` is rows/s beside those of one process. CPU is in cores: what the owner uses, and what the
-joined ones use together; `owner_ms` is its CPU for one call. The knee is the smallest number of
-processes that reaches 90% of the most rows/s. On a small machine the joined processes take their
-CPU from the owner: when both together use all cores, the machine is full and the owner may not be.
+joined ones use together; `owner_ms` is its CPU for one call, `owner_ms_mb` for 1 MB.
+The knee is the smallest number of processes that reaches 90% of the most rows/s. On a small machine
+the joined processes take their CPU from the owner: when both together use all cores, the machine
+is full and the owner may not be.
 
 Tables go to stderr, one JSON line for each case to stdout.
 """
@@ -63,15 +64,15 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def batch() -> pa.RecordBatch:
-    data = np.random.default_rng(os.getpid()).bytes(BATCH_ROWS * ROW_BYTES)
-    rows = [data[i * ROW_BYTES : (i + 1) * ROW_BYTES] for i in range(BATCH_ROWS)]
+def batch(count: int) -> pa.RecordBatch:
+    data = np.random.default_rng(os.getpid()).bytes(count * ROW_BYTES)
+    rows = [data[i * ROW_BYTES : (i + 1) * ROW_BYTES] for i in range(count)]
     return pa.record_batch([pa.array(rows, pa.binary())], schema=SCHEMA)
 
 
 def own(folder: str) -> None:
     """Own the journals of a workspace until killed."""
-    mr.open(folder, create=True).journals.list()
+    mr.open(folder).journals.list()
     threading.Event().wait()
 
 
@@ -79,8 +80,8 @@ def join(where: JournalAddress) -> Broker:
     return join_journals(where, Config(owner_retries_max=20, owner_backoff_ms=10))
 
 
-def publisher(broker: Broker, number: int) -> Callable[[], int]:
-    given, made, rows = f"in/{number}", f"out/{number}", batch()
+def publisher(broker: Broker, number: int, count: int) -> Callable[[], int]:
+    given, made, rows = f"in/{number}", f"out/{number}", batch(count)
     broker.create_many([given, made], SCHEMA)
     if not broker.end_offset(given):
         values = pa.array([b""] * COMMITS_MAX, pa.binary())
@@ -94,12 +95,12 @@ def publisher(broker: Broker, number: int) -> Callable[[], int]:
             t.append(made, rows)
             t.commit("g", given, after, expected=at)
         at = after
-        return BATCH_ROWS
+        return count
 
     return publish
 
 
-def reader(broker: Broker, number: int) -> Callable[[], int]:
+def reader(broker: Broker, number: int, _count: int) -> Callable[[], int]:
     # Each begins with another journal, so that not all ask for the same ranges.
     names = [f"read/{(n + number) % READ_JOURNALS}" for n in range(READ_JOURNALS)]
     at = dict.fromkeys(names, 0)
@@ -122,17 +123,17 @@ def work(
     kind: str,
     where: JournalAddress,
     number: int,
-    seconds: float,
+    asked: argparse.Namespace,
     begin: Barrier,
     told: Queue[Told],
 ) -> None:
     """One joined process: call again and again, and tell how it went."""
     broker = join(where)
-    call = KINDS[kind](broker, number)
+    call = KINDS[kind](broker, number, asked.rows)
     call()
     begin.wait(WAIT_S)
     took, rows, cpu = list[float](), 0, time.process_time()
-    until = time.perf_counter() + seconds
+    until = time.perf_counter() + asked.seconds
     while (begun := time.perf_counter()) < until:
         rows += call()
         took.append(time.perf_counter() - begun)
@@ -140,11 +141,13 @@ def work(
     broker.close()
 
 
-def measure(kind: str, where: JournalAddress, owner: int, count: int, seconds: float) -> Measured:
+def measure(
+    kind: str, where: JournalAddress, owner: int, count: int, asked: argparse.Namespace
+) -> Measured:
     begin = CONTEXT.Barrier(count + 1)
     told: Queue[Told] = CONTEXT.Queue()
     processes = [
-        CONTEXT.Process(target=work, args=(kind, where, number, seconds, begin, told))
+        CONTEXT.Process(target=work, args=(kind, where, number, asked, begin, told))
         for number in range(count)
     ]
     for process in processes:
@@ -155,16 +158,18 @@ def measure(kind: str, where: JournalAddress, owner: int, count: int, seconds: f
     passed, used = time.perf_counter() - begun, cpu_s(owner) - used
     for process in processes:
         process.join()
+    rows = sum(rows for _, rows, _ in answers)
     times = sorted(taken for took, _, _ in answers for taken in took)
     return {
         "case": f"{kind}, {count} joined",
         "joined": count,
-        "rows_per_s": round(sum(rows for _, rows, _ in answers) / passed),
+        "rows_per_s": round(rows / passed),
         "calls_per_s": round(len(times) / passed, 1),
         "ms_p50": round(1000 * times[len(times) // 2], 2),
         "ms_p99": round(1000 * times[min(len(times) - 1, int(len(times) * 0.99))], 2),
         "owner_cpu": round(used / passed, 2),
         "owner_ms": round(1000 * used / len(times), 2),
+        "owner_ms_mb": round(1000 * used / (rows * ROW_BYTES / 1e6), 2),
         "joined_cpu": round(sum(cpu for _, _, cpu in answers) / passed, 2),
     }
 
@@ -186,13 +191,13 @@ def fill(broker: Broker) -> None:
     """Rows for the readers."""
     names = [f"read/{number}" for number in range(READ_JOURNALS)]
     broker.create_many(names, SCHEMA)
-    rows = pa.Table.from_batches([batch()] * (READ_ROWS // BATCH_ROWS))
+    rows = pa.Table.from_batches([batch(BATCH_ROWS)] * (READ_ROWS // BATCH_ROWS))
     for name in names:
         broker.append(name, rows)
 
 
 def start_owner(folder: str) -> tuple[BaseProcess, JournalAddress]:
-    ws = mr.open(folder)
+    ws = mr.open(folder, create=True)
     where = JournalAddress(path=ws.path, token=runtime_of(ws).token, workspace_id=ws.id)
     process = CONTEXT.Process(target=own, args=(folder,))
     process.start()
@@ -221,6 +226,7 @@ def main() -> None:
     parser.add_argument("--joined", nargs="+", type=int, default=[1, 2, 4, 8, 16])
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--parts", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--rows", type=int, default=BATCH_ROWS, help="of one publish")
     asked = parser.parse_args()
     folder = tempfile.mkdtemp(dir=".")
     owner, where = start_owner(os.path.join(folder, "mill"))
@@ -232,7 +238,7 @@ def main() -> None:
         for part in asked.parts:
             found = []
             for count in sorted(asked.joined):
-                found.append(measure(part, where, owner.pid, count, asked.seconds))
+                found.append(measure(part, where, owner.pid, count, asked))
                 say(json.dumps(found[-1]))
             show(part, found)
     finally:

@@ -23,6 +23,7 @@ MillraceError
 │   ├── HintsUnresolved      journals named by a transaction never showed their part of it
 │   └── ReadsCutOff          it ended as what it needs went away: also a PeerGone
 ├── Conflict                 somebody else was first: what was expected is not what was found
+│   └── FileRefused          the owner of journals cannot take rows from a file; nothing was written
 ├── LeaseLost                the lease has a newer epoch, or was given back; stop the work
 ├── BrokerStopped            the broker failed to sync and writes no more; open it again
 │   └── OwnerReplaced        another process took the journals over; nothing of the call was saved
@@ -265,6 +266,17 @@ class Conflict(MillraceError):
         Traceback (most recent call last):
         millrace.errors.Conflict: group 'billing' in journal 'orders' does not stand where expected
           ...
+    """
+
+
+class FileRefused(Conflict):
+    """The owner of the journals cannot take rows from a file; nothing was written.
+
+    A joined process then sends its rows to the owner, so callers do not see this error.
+
+    Example:
+        >>> issubclass(mr.errors.FileRefused, mr.Conflict)
+        True
     """
 
 

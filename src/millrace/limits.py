@@ -107,6 +107,9 @@ class Limits:
     """A connection that stands still for this long in the middle of a message is closed."""
 
     # Journals.
+    journal_inline_bytes_max: int = 64 * KIB
+    """Rows of a larger publish are written into the workspace by the process that has them, if it
+    sees the workspace; the owner of the journals only gets references."""
     journal_small_bytes_max: int = 256 * KIB
     """An append below this size is stored in the ledger and moved out later."""
     journal_waiting_bytes_max: int = 8 * MIB

@@ -8,15 +8,15 @@ import secrets
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import Conflict, DataLost, UserError
+from millrace.errors import Conflict, DataLost, FileRefused, UserError
 from millrace.journal.book_reader import BookReader
-from millrace.journal.core import decisions, publish_decisions, row_format
+from millrace.journal.core import adopt_decisions, decisions, publish_decisions, row_format
 from millrace.journal.core.book import OWN_PRODUCER, Book, Journal, ProducerState
 from millrace.journal.core.call_arguments import check_journal_count
 from millrace.journal.core.intents import Intents
@@ -34,7 +34,9 @@ from millrace.journal.core.values import (
     Publish,
     Published,
     SegmentFile,
+    StampedFile,
     Truncated,
+    appended_to,
 )
 from millrace.journal.producer import Producer, random_producer
 from millrace.journal.row_files import write_file
@@ -42,6 +44,8 @@ from millrace.journal.transaction import Transaction
 
 JOURNAL_LEASE_MS: Final = 30_000
 """How long a lease lasts that is not renewed, unless the caller says otherwise."""
+
+_CLOCK_MAX: Final = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,10 @@ class BookBroker(BookReader):
     @abstractmethod
     def adoption_folder(self) -> str:
         """See `Broker.adoption_folder`."""
+
+    @abstractmethod
+    def direct_folder(self) -> str | None:
+        """See `Broker.direct_folder`."""
 
     @abstractmethod
     def tidy(self) -> None:
@@ -135,13 +143,7 @@ class BookBroker(BookReader):
         """See `Broker.append`."""
         part = Append(journal=name, rows=rows, keys=keys, timestamps=timestamps, expected=expected)
         done = self.publish(Publish(parts=(part,), producer=producer, sequence=sequence))
-        if name not in done.appended:
-            raise UserError(
-                f"sequence {sequence} of producer {producer} was for other journals\n"
-                f"  it was published to: {', '.join(done.appended) or 'none'}\n"
-                "  to fix: give each publication the next sequence of its producer"
-            )
-        return done.appended[name]
+        return appended_to(done, name, sequence)
 
     def append_stamped(
         self, name: str, rows: pa.RecordBatch | pa.Table, *, lease: Lease | None = None
@@ -154,6 +156,23 @@ class BookBroker(BookReader):
         return self._group_commit.run(
             lambda book: publish_decisions.append_stamped(book, name, journal.id, batch, lease),
             size=batch.nbytes,
+        )
+
+    def adopt_stamped(
+        self, name: str, rows: StampedFile, *, lease: Lease | None = None
+    ) -> Appended:
+        """See `Broker.adopt_stamped`."""
+        journal = self._book.journal(name)
+        if rows.flag is row_format.Flag.ACK or not 0 < rows.first_clock <= _CLOCK_MAX:
+            raise UserError(
+                f"rows for {name!r} in a file have clock {rows.first_clock}, {rows.flag.name}\n"
+                "  to fix: run the same version of Millrace everywhere"
+            )
+        row_format.check_schema(rows.file.schema, journal.schema, where=name)
+        adopt_decisions.check_ranges(rows.file)
+        checked = replace(rows, file=self._check_file(rows.file))
+        return self._group_commit.run(
+            lambda book: adopt_decisions.adopt_stamped(book, name, checked, lease)
         )
 
     def publish(self, request: Publish) -> Published:
@@ -302,10 +321,18 @@ class BookBroker(BookReader):
         """Check rows against their journal before a caller waits for them."""
         journal = self._book.journal(part.journal)
         if isinstance(part, Adopt):
+            if part.id not in (None, journal.id):
+                raise FileRefused(
+                    f"journal {journal.name!r} was deleted and made again\n"
+                    "  to fix: read what it is now, and write the rows again"
+                )
             for file in part.files:
                 row_format.check_schema(file.schema, journal.schema, where=journal.name)
+                adopt_decisions.check_ranges(file)
             files = tuple(self._check_file(file) for file in part.files)
-            return CheckedFiles(journal=journal.name, id=journal.id, files=files)
+            return CheckedFiles(
+                journal=journal.name, id=journal.id, files=files, expected=part.expected
+            )
         batch = row_format.conform(part.rows, journal.schema, where=journal.name)
         self._check_rows(batch, where=journal.name)
         return CheckedRows(

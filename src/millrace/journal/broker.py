@@ -42,6 +42,7 @@ from millrace.journal.core.values import (
     Published,
     Rows,
     SegmentFile,
+    StampedFile,
     Truncated,
     Watched,
 )
@@ -148,6 +149,15 @@ class Broker(Protocol):
         refuses all of them. Transactions of such rows stay open until their ACK is appended.
         """
 
+    @writes(always)
+    def adopt_stamped(
+        self, name: str, rows: StampedFile, *, lease: Lease | None = None
+    ) -> Appended:
+        """The same for rows that are in an open file: all of them are new, or none is.
+
+        A `FileRefused` if only some are, or if the file cannot be taken.
+        """
+
     @writes(if_numbered)
     def publish(self, request: Publish) -> Published:
         """Carry out a transaction."""
@@ -170,6 +180,14 @@ class Broker(Protocol):
     @reads
     def adoption_folder(self) -> str:
         """Where tasks write files that are to be adopted."""
+
+    @reads
+    def direct_folder(self) -> str | None:
+        """The folder of the journals' files, for processes that see it: a path, or a bucket's name.
+
+        They write rows there themselves, and publish references to them. None if rows have to be
+        sent to this broker.
+        """
 
     def store_file(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> SegmentFile:
         """Write rows of a journal with this schema to a whole file that can be adopted.

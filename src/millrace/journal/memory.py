@@ -48,6 +48,10 @@ class MemoryBroker(BookBroker):
                 self._folder = tempfile.mkdtemp(prefix="millrace-")
             return self._folder
 
+    def direct_folder(self) -> str | None:
+        """See `Broker.direct_folder`: rows are in memory."""
+        return None
+
     def tidy(self) -> None:
         """See `Broker.tidy`: nothing waits here."""
 

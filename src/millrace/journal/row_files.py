@@ -1,22 +1,59 @@
-"""Whole files of rows that tasks write and a broker adopts as segments.
+"""Files of rows that other processes write and a broker adopts as segments.
 
-A file is an Arrow IPC stream of the user's columns alone: its rows get their offsets when it is
-adopted, so tasks write at the same time and no numbers are needed beforehand.
+A whole file is an Arrow IPC stream of the user's columns alone. An open file has messages of many
+journals one behind the other, and its writer adds to it. Rows get their offsets when they are
+adopted, so processes write at the same time and no numbers are needed beforehand.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import xxhash
 
 from millrace.config import Config
+from millrace.errors import FileRefused, UserError
 from millrace.journal.core import row_format
 from millrace.journal.core.values import FileRange, SegmentFile
 from millrace.storage import modes
 from millrace.storage.store import storage_errors
+
+ADOPTED: Final = "adopted"
+"""The folder of files that other processes write, within the folder of the journals."""
+_OPEN_NAME: Final = re.compile(rf"{ADOPTED}/[0-9a-f]{{32}}\.ipc")
+
+
+@dataclass(frozen=True, slots=True)
+class RowMessage:
+    """Rows as they are written to a file."""
+
+    data: pa.Buffer
+    rows: int
+
+    def at(self, position: int) -> FileRange:
+        """The range of a file that begins here."""
+        return FileRange(
+            position=position,
+            bytes=self.data.size,
+            rows=self.rows,
+            checksum=xxhash.xxh3_64_hexdigest(self.data),
+        )
+
+
+def row_messages(
+    rows: pa.RecordBatch | pa.Table, schema: pa.Schema, target: int, *, where: str
+) -> Iterator[RowMessage]:
+    """Rows of a journal with this schema, in messages of about a size."""
+    batch = row_format.conform(rows, schema, where=where)
+    step = max(1, target * batch.num_rows // max(1, batch.nbytes))
+    for begin in range(0, batch.num_rows, step):
+        piece = batch.slice(begin, step)
+        yield RowMessage(piece.serialize(), piece.num_rows)
 
 
 def write_file(
@@ -44,24 +81,27 @@ def write_file(
         with open(path, "xb", opener=modes.opener) as file:
             position = file.write(stored.serialize())
             for batch in batches:
-                for piece in _pieces(row_format.conform(batch, schema, where=path), target):
-                    message = piece.serialize()
-                    file.write(message)
-                    made = FileRange(
-                        position=position,
-                        bytes=message.size,
-                        rows=piece.num_rows,
-                        checksum=xxhash.xxh3_64_hexdigest(message),
-                    )
-                    ranges.append(made)
-                    position += message.size
+                for message in row_messages(batch, schema, target, where=path):
+                    file.write(message.data)
+                    ranges.append(message.at(position))
+                    position += message.data.size
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
     return SegmentFile(path=path, schema=schema, bytes=position, ranges=tuple(ranges))
 
 
-def _pieces(batch: pa.RecordBatch, target: int) -> Iterable[pa.RecordBatch]:
-    step = max(1, target * batch.num_rows // max(1, batch.nbytes))
-    for begin in range(0, batch.num_rows, step):
-        yield batch.slice(begin, step)
+def checked_open(file: SegmentFile, size: int | None) -> SegmentFile:
+    """An open file that has all that is referred to; others are refused."""
+    if not _OPEN_NAME.fullmatch(file.path):
+        raise UserError(
+            f"file {file.path!r} cannot be adopted from where it lies\n"
+            f"  to fix: write it to the folder {ADOPTED} of the journals"
+        )
+    if size is None or size < file.bytes:
+        raise FileRefused(
+            f"file {file.path} does not have what is to be adopted\n"
+            f"  expected: {file.bytes} bytes, found: {'no file' if size is None else size}\n"
+            "  to fix: write the rows again, or send them"
+        )
+    return file

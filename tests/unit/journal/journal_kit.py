@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,9 +24,10 @@ from millrace.transport.owner.journal_owner import OwnedWorkspace, Owner
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
 SCHEMA = pa.schema([("x", pa.int64())])
-KINDS = ("memory", "embedded", "embedded files", "log", "joined")
+KINDS = ("memory", "embedded", "embedded files", "log", "joined", "direct")
 """"embedded files" keeps next to nothing inside its ledger and has small segments; "log" has
-a log for a ledger, in a folder; "joined" is a client of an owner in this process, over Flight."""
+a log for a ledger, in a folder; "joined" is a client of an owner in this process, over Flight;
+"direct" is one that sees the workspace and writes all rows itself."""
 FILES = Config().with_options(
     journal_small_bytes_max=1, journal_segment_bytes_target=4096, journal_range_bytes_target=512
 )
@@ -68,7 +69,7 @@ class Place:
                 self.opened.append(MemoryBroker(self.config, self.hands.times()))
             return self.opened[0]
         self.close()
-        if self.kind == "joined":
+        if self.kind in ("joined", "direct"):
             self.opened.append(self._join())
             return self.opened[-1]
         if self.kind == "log":
@@ -87,7 +88,7 @@ class Place:
             self.owner = None
 
     def _join(self) -> Broker:
-        """A new owner, and a client of it that knows no folder it could share with it."""
+        """A new owner, and a client of it, which may know the folder that it shares with it."""
         folder = str(self.folder / "journals")
         self.owner = Owner.open(
             OwnedWorkspace(
@@ -104,7 +105,10 @@ class Place:
         where = JournalAddress(
             address=self.owner.endpoint.address, workspace_id="test", token=TOKEN
         )
-        return join_journals(where, self.config)
+        if self.kind == "joined":
+            return join_journals(where, self.config)
+        config = self.config.with_options(journal_inline_bytes_max=1)
+        return join_journals(replace(where, path=str(self.folder), workspace_id=None), config)
 
 
 def open_log(folder: Path, config: Config, times: Times | None = None) -> LogBroker:

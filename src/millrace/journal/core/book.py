@@ -33,6 +33,8 @@ VERSION: Final = "version"
 NEXT_JOURNAL: Final = "next_journal"
 OWN_PRODUCER: Final = "own_producer"
 _LOOKED_AT_MAX: Final = 100
+GONE: Final = 2**63 - 1
+"""More bytes than a file has."""
 MOVED: Final = "moved"
 """The topic of threads that wait for any journal to move."""
 
@@ -102,6 +104,8 @@ class FileContent:
     path: str
     part: FileRange
     stamp: Stamp
+    is_open: bool = False
+    """Whether the file may have more rows, of other journals as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +180,8 @@ class Book:
     producers: Layer[ProducerId, ProducerState] = field(default_factory=Layer)
     producer_names: Layer[str, ProducerId] = field(default_factory=Layer)
     counters: Layer[str, int] = field(default_factory=Layer)
-    adopted: Layer[str, bool] = field(default_factory=Layer)
+    adopted: Layer[str, int] = field(default_factory=Layer)
+    """Of each adopted file, how many of its bytes are taken; `GONE` if no more may be."""
     blocks: list[RowBlock] = field(default_factory=list)
     deleted: list[Journal] = field(default_factory=list)
     truncated: list[Journal] = field(default_factory=list)

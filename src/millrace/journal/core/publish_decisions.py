@@ -17,7 +17,13 @@ import pyarrow as pa
 
 from millrace.errors import Conflict, UserError
 from millrace.journal.core import decisions, sequencing
-from millrace.journal.core.book import OWN_PRODUCER, Book, FileContent, Journal, RangeKind, RowBlock
+from millrace.journal.core.adopt_decisions import (
+    check_not_taken,
+    own_producer,
+    put_block,
+    same_journal,
+)
+from millrace.journal.core.book import OWN_PRODUCER, Book, FileContent, Journal, RangeKind
 from millrace.journal.core.clocks import BEFORE_ALL, Clock, next_clock
 from millrace.journal.core.committed_rows import RolledBackRange, stamps_of
 from millrace.journal.core.journal_names import JournalId, Offset
@@ -52,6 +58,7 @@ class CheckedFiles:
     journal: str
     id: JournalId
     files: tuple[SegmentFile, ...]
+    expected: int | None = None
 
 
 Part = CheckedRows | CheckedFiles
@@ -97,12 +104,9 @@ def append_stamped(
     """Store rows that bring their own stamps; duplicates are dropped, errors refuse them all."""
     if lease is not None:
         decisions.check_lease(book, lease)
-    journal = _same(book, name, id_)
+    journal = same_journal(book, name, id_)
     if (rows[0].to_numpy() == book.count(OWN_PRODUCER)).any():
-        raise UserError(
-            f"rows for {name!r} carry the broker's own producer\n"
-            "  to fix: ask the broker for a producer by name"
-        )
+        raise own_producer(name)
     kept, sequenced = _sequenced(book, journal, rows)
     batch = give_offsets(kept, journal.end)
     stamps = stamps_of(batch)
@@ -124,7 +128,7 @@ def append_stamped(
         known = book.producer(producer)
         book.producers.put(producer, replace(known, clock=max(known.clock, highest)))
     kind = RangeKind.MIXED if (stamps.flags != Flag.OUTSIDE).any() else RangeKind.PLAIN
-    _put_block(book, journal, batch, batch.num_rows - acks, kind)
+    put_block(book, journal, batch, batch.num_rows - acks, kind)
     return done
 
 
@@ -149,8 +153,8 @@ def answered(book: Book, request: Publish) -> Published | None:
 def _by_journal(book: Book, parts: Sequence[Part]) -> dict[str, list[Part]]:
     journals: dict[str, list[Part]] = {}
     for part in parts:
-        journal = _same(book, part.journal, part.id)
-        if isinstance(part, CheckedRows) and part.expected not in (None, journal.end):
+        journal = same_journal(book, part.journal, part.id)
+        if part.expected not in (None, journal.end):
             raise Conflict(
                 f"journal {journal.name!r} does not end where expected\n"
                 f"  expected: {part.expected}, found: {journal.end}\n"
@@ -158,17 +162,6 @@ def _by_journal(book: Book, parts: Sequence[Part]) -> dict[str, list[Part]]:
             )
         journals.setdefault(part.journal, []).append(part)
     return journals
-
-
-def _same(book: Book, name: str, id_: JournalId) -> Journal:
-    """The journal that a request was prepared for."""
-    journal = book.journal(name)
-    if journal.id != id_:
-        raise Conflict(
-            f"journal {name!r} was deleted and made again meanwhile\n"
-            "  to fix: read where it stands now, and publish again"
-        )
-    return journal
 
 
 def _has_rows(parts: Sequence[Part]) -> bool:
@@ -225,7 +218,7 @@ class _Writing:
                 clock=clock,
                 hints=others,
             )
-            journal = _put_block(self.book, journal, ack, 0, RangeKind.MIXED)
+            journal = put_block(self.book, journal, ack, 0, RangeKind.MIXED)
             self._move_on(journal, clock)
             out[name] = replace(appended[name], next_offset=journal.end)
         return out
@@ -262,12 +255,8 @@ class _Writing:
 
     def _files(self, part: CheckedFiles) -> Iterator[tuple[tuple[SegmentFile, int], int]]:
         for file in part.files:
-            if self.book.adopted.get(file.path):
-                raise Conflict(
-                    f"file {file.path} was adopted before\n"
-                    f"  to fix: look whether its rows are in journal {part.journal!r}"
-                )
-            self.book.adopted.put(file.path, value=True)
+            check_not_taken(self.book, file, part.journal)
+            self.book.adopted.put(file.path, max(1, file.bytes))
             for number, piece in enumerate(file.ranges):
                 if piece.rows:
                     yield (file, number), piece.rows
@@ -295,34 +284,14 @@ class _Writing:
         if isinstance(content, CheckedRows):
             keys, times = content.keys, content.timestamps
             batch = stamp_rows(content.batch, stamp, keys=keys, timestamps=times)
-            return _put_block(self.book, journal, batch, count, kind)
+            return put_block(self.book, journal, batch, count, kind)
         file, number = content
-        bare = FileContent(file.path, file.ranges[number], stamp)
-        return _put_block(self.book, journal, bare, count, RangeKind.BARE)
+        bare = FileContent(file.path, file.ranges[number], stamp, file.is_open)
+        return put_block(self.book, journal, bare, count, RangeKind.BARE)
 
     def _move_on(self, journal: Journal, clock: Clock) -> None:
         """All the rows so far are committed as of this clock."""
         self.book.put_sequences(journal.id, {self.producer: sequencing.Sequence(clock)})
-
-
-def _put_block(
-    book: Book, journal: Journal, content: pa.RecordBatch | FileContent, rows: int, kind: RangeKind
-) -> Journal:
-    """Add a range at the end of a journal; `rows` leaves ACKs out."""
-    count = content.part.rows if isinstance(content, FileContent) else content.num_rows
-    after = replace(journal, end=Offset(journal.end + count), rows=journal.rows + rows)
-    block = RowBlock(
-        journal=journal,
-        first=journal.end,
-        next=after.end,
-        rows=rows,
-        rows_before=journal.rows,
-        kind=kind,
-        content=content,
-    )
-    book.blocks.append(block)
-    book.journals.put(journal.name, after)
-    return after
 
 
 def _sequenced(

@@ -10,11 +10,11 @@ from typing import Final, Literal
 import msgspec
 import pyarrow as pa
 
-from millrace.errors import JournalUnknown, OffsetOutOfRange
+from millrace.errors import JournalUnknown, OffsetOutOfRange, UserError
 from millrace.journal.core.clocks import Clock
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.number_ranges import Int64
-from millrace.journal.core.row_format import ProducerId, stored_schema, user_rows
+from millrace.journal.core.row_format import Flag, ProducerId, stored_schema, user_rows
 
 Isolation = Literal["committed", "raw"]
 Missing = Literal["raise", "tell"]
@@ -22,8 +22,11 @@ NO_JOURNAL: Final = JournalId(0)
 _NO_COLUMNS: Final = pa.schema([])
 
 
-class Rows(ABC):  # noqa: B024 - Arrow has no public base for these
+class Rows(ABC):
     """Rows of Arrow: a `RecordBatch` or a `Table`."""
+
+    num_rows: int
+    nbytes: int
 
 
 Rows.register(pa.RecordBatch)
@@ -144,6 +147,17 @@ class Published:
     appended: Mapping[str, Appended]
     repeated: bool = False
     """Whether this sequence was published before, and this is the answer it got then."""
+
+
+def appended_to(done: Published, name: str, sequence: int | None) -> Appended:
+    """What a publish with rows for one journal appended to it."""
+    if name not in done.appended:
+        raise UserError(
+            f"sequence {sequence} of producer {done.producer} was for other journals\n"
+            f"  it was published to: {', '.join(done.appended) or 'none'}\n"
+            "  to fix: give each publication the next sequence of its producer"
+        )
+    return done.appended[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +283,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRange:
-    """One record batch message of an adopted file."""
+    """One record batch message of a file of rows."""
 
     position: Int64
     bytes: Int64
@@ -280,13 +294,31 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFile:
-    """A whole file of rows, written by `millrace.journal.row_files.write_file`."""
+    """Rows in a file that is to be adopted, written by `millrace.journal.row_files`."""
 
     path: str
+    """Absolute; of an open file relative to the folder of the journals."""
     schema: pa.Schema
-    """Of the user's columns, which are all that the file holds."""
+    """Of the user's columns, which are all that the ranges hold."""
     bytes: Int64
+    """The file's length; of an open file, where the last of these ranges ends."""
     ranges: tuple[FileRange, ...]
+    is_open: bool = False
+    """Whether its writer adds to it, rows of other journals as well. What is referred to is synced
+    already, and each range can be adopted once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StampedFile:
+    """Rows in an open file that one producer has stamped: their clocks rise by one."""
+
+    id: JournalId
+    """Of the journal that is meant."""
+    file: SegmentFile
+    producer: ProducerId
+    first_clock: Clock
+    flag: Flag
+    """Not ACK."""
 
 
 class Append(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -301,10 +333,14 @@ class Append(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Whole files for a journal."""
+    """Rows for a journal that are in files already."""
 
     journal: str
     files: tuple[SegmentFile, ...]
+    expected: Int64 | None = None
+    """The journal's end offset; anything else found is a `Conflict`."""
+    id: JournalId | None = None
+    """Which journal of this name is meant; another one found is a `FileRefused`. None: any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

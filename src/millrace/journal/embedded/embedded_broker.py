@@ -24,7 +24,7 @@ from millrace.errors import (
 )
 from millrace.faults import fault
 from millrace.journal.book_broker import Times
-from millrace.journal.core.book import Book, Journal
+from millrace.journal.core.book import GONE, Book, Journal
 from millrace.journal.core.journal_names import JournalId
 from millrace.journal.core.values import SegmentFile
 from millrace.journal.embedded import folder_takeover
@@ -37,6 +37,7 @@ from millrace.journal.embedded.mounts import refuse_network
 from millrace.journal.embedded.row_storage import SEGMENTS, RowStorage
 from millrace.journal.embedded.segment_disk import LocalDisk, SegmentDisk
 from millrace.journal.embedded.segment_reader import LEDGER, SegmentReader
+from millrace.journal.row_files import checked_open
 from millrace.storage.store import storage_errors
 
 LOCK: Final = "owner.lock"
@@ -65,6 +66,10 @@ class EmbeddedBroker(SegmentReader):
         self._stores = stores
         self._unlock: Callable[[], object] | None = unlock
         self._garbage = set(content.garbage)
+        for file in content.garbage:
+            book.adopted.put(file, GONE)
+        self._removed_at: dict[str, float] = {}
+        """When adopted files were removed; until long after, none of their rows are taken."""
         self._names = {journal.id: name for name, journal in book.journals.all()}
         self.is_read_only = is_read_only
         """Whether commits are missing, and nothing may be written for that reason."""
@@ -141,6 +146,10 @@ class EmbeddedBroker(SegmentReader):
         """See `Broker.adoption_folder`."""
         return os.path.join(self._root, ADOPTED)
 
+    def direct_folder(self) -> str | None:
+        """See `Broker.direct_folder`."""
+        return self._root
+
     def tidy(self) -> None:
         """See `Broker.tidy`: move small appends out, delete leftovers, shorten the ledger's log."""
         if self.is_read_only:
@@ -165,6 +174,9 @@ class EmbeddedBroker(SegmentReader):
             self._ledger.close()
             unlock, self._unlock = self._unlock, None
             unlock()
+
+    def check_owner(self) -> None:
+        """See that no other process owns the journals by now: here the lock is held."""
 
     # Storing.
     def _save(self, draft: Book) -> None:
@@ -229,9 +241,10 @@ class EmbeddedBroker(SegmentReader):
     def _remove(self, gone: Sequence[Segment]) -> None:
         """Delete the files of segments that the ledger no longer names."""
         for segment in gone:
-            self._stores.forget(segment.journal, [segment.id])
-            self._stores.dirty.discard(segment.id)
+            self._stores.forget(segment)
             self._garbage.add(segment.file)
+            if segment.is_adopted:
+                self._take_no_more(segment.file)
             fault("journal.truncate.before_unlink")
             # What cannot be deleted now stays on the list of garbage.
             with contextlib.suppress(OSError):
@@ -259,16 +272,35 @@ class EmbeddedBroker(SegmentReader):
                     with contextlib.suppress(OSError):
                         os.rmdir(path)
 
+    def _take_no_more(self, file: str) -> None:
+        """Refuse rows of a file that is removed, as by a publish that has looked at it before."""
+        self._book.adopted.put(file, GONE)
+        self._removed_at[file] = self._times.steady_ns() / 1e9
+
     def _sweep_adopted(self) -> None:
         """Delete files that tasks wrote long ago and that were not adopted."""
-        oldest = self._times.wall_ns() / 1e9 - ms(self._config.unfinished_grace) / 1000
+        grace_s = ms(self._config.unfinished_grace) / 1000
+        oldest = self._times.wall_ns() / 1e9 - grace_s
+        # After that time was taken: an owner that slept must not remove the next one's files.
+        self.check_owner()
         for folder, _, names in os.walk(self.adoption_folder()):
             for name in names:
                 path = os.path.join(folder, name)
                 file = os.path.relpath(path, self._root)
                 with contextlib.suppress(FileNotFoundError):
                     if not self._book.adopted.get(file) and os.path.getmtime(path) <= oldest:
+                        self._take_no_more(file)
                         os.unlink(path)
+        self._forget_removed(self._times.steady_ns() / 1e9 - grace_s)
+
+    def _forget_removed(self, before_s: float) -> None:
+        """No publish that saw these files is still under way."""
+        for file, removed_at in list(self._removed_at.items()):
+            if removed_at > before_s:
+                return
+            del self._removed_at[file]
+            if file not in self._garbage:
+                self._book.adopted.own.pop(file, None)
 
     def _leave_clean(self) -> None:
         """Everything written is published, so the next opening has nothing to cut."""
@@ -297,7 +329,7 @@ class EmbeddedBroker(SegmentReader):
             raise
 
     def _check_file(self, file: SegmentFile) -> SegmentFile:
-        path = os.path.abspath(file.path)
+        path = os.path.abspath(os.path.join(self._root, file.path))
         inside = os.path.relpath(path, self._root)
         if not path.startswith(self.adoption_folder() + os.sep):
             raise UserError(
@@ -306,6 +338,8 @@ class EmbeddedBroker(SegmentReader):
             )
         with storage_errors(f"looking at {path}"):
             size = self._disk.size(path)
+        if file.is_open:
+            return checked_open(file, size)
         if self._book.adopted.get(inside):
             raise Conflict(f"file {path} was adopted before\n  to fix: look for its rows")
         if size != file.bytes:

@@ -106,6 +106,10 @@ class RestingJournals(SegmentReader):
         """Nothing is adopted here."""
         raise self._refused()
 
+    def direct_folder(self) -> str | None:
+        """Nothing is written here."""
+        return None
+
     def tidy(self) -> None:
         """Nothing is tidied here."""
 

@@ -57,6 +57,8 @@ class RowStorage:
     active: dict[JournalId, Segment] = field(default_factory=dict)
     dirty: set[int] = field(default_factory=set)
     waiting: LedgerBytes = field(default_factory=lambda: LedgerBytes({}))
+    adopted: dict[str, Segment] = field(default_factory=dict)
+    """By file, those whose writers may add to them."""
     next_body: int = 1
     next_segment: int = 1
 
@@ -72,6 +74,7 @@ class RowStorage:
             config=config,
             active={segment.journal: segment for segment in content.segments if segment.is_open},
             waiting=LedgerBytes(content.waiting),
+            adopted={segment.file: segment for segment in content.adopted},
             next_body=content.next_body,
             next_segment=content.next_segment,
         )
@@ -82,8 +85,8 @@ class RowStorage:
         for block in draft.blocks:
             journals.setdefault(block.journal.id, []).append(block)
         out: dict[JournalId, SegmentOutput] = {}
+        storing.ranges += self._adopt(storing, draft.blocks)
         for id_, blocks in journals.items():
-            storing.ranges += self._adopt(storing, blocks)
             pieces = self._together(
                 [piece_of(b, b.content) for b in blocks if not isinstance(b.content, FileContent)]
             )
@@ -106,11 +109,13 @@ class RowStorage:
         if gathered.pieces:
             self._write_and_publish(Book().draft(), Storing(), {SHARED: gathered})
 
-    def forget(self, journal: JournalId, gone: Iterable[int]) -> None:
-        """Segments were taken away."""
-        there = self.active.get(journal)
-        if there is not None and there.id in set(gone):
-            del self.active[journal]
+    def forget(self, gone: Segment) -> None:
+        """A segment was taken away."""
+        there = self.active.get(gone.journal)
+        if there is not None and there.id == gone.id:
+            del self.active[gone.journal]
+        self.dirty.discard(gone.id)
+        self.adopted.pop(gone.file, None)
 
     def _rides(self, journal: JournalId, size: int) -> bool:
         if size >= self.config.journal_small_bytes_max:
@@ -131,26 +136,34 @@ class RowStorage:
             if not isinstance(content, FileContent):
                 continue
             part = content.part
-            if content.path not in files:
-                self._sync_adopted(content.path)
-                files[content.path] = Segment(
-                    id=self.next_segment,
-                    journal=block.journal.id,
-                    file=content.path,
-                    bytes=0,
-                    next=block.next,
-                    is_open=False,
-                    is_adopted=True,
-                )
-                self.next_segment += 1
-            segment = files[content.path]
+            segment = files.get(content.path) or self.adopted.get(content.path)
+            if segment is None:
+                if not content.is_open:
+                    self._sync_adopted(content.path)
+                segment = self._adopted_segment(block.journal, content)
             end = part.position + part.bytes
-            files[content.path] = replace(segment, bytes=max(segment.bytes, end), next=block.next)
+            last = max(segment.next, block.next)
+            files[content.path] = replace(segment, bytes=max(segment.bytes, end), next=last)
             made = range_of(block, part.bytes, part.checksum)
             where = InSegment(segment.id, segment.file, part.position)
             ranges.append(replace(made, where=where, stamp=content.stamp))
         storing.segments += files.values()
+        fault("journal.adopt.before_save")
         return ranges
+
+    def _adopted_segment(self, journal: Journal, content: FileContent) -> Segment:
+        """A new segment; an open file has rows of many journals."""
+        number = self.next_segment
+        self.next_segment += 1
+        return Segment(
+            id=number,
+            journal=SHARED if content.is_open else journal.id,
+            file=content.path,
+            bytes=0,
+            next=Offset(0),
+            is_open=False,
+            is_adopted=True,
+        )
 
     def _sync_adopted(self, file: str) -> None:
         path = os.path.join(self.root, file)
@@ -341,6 +354,8 @@ class RowStorage:
         for segment in storing.segments:
             if segment.is_open:
                 self.active[segment.journal] = segment
+            elif segment.is_adopted and segment.journal == SHARED:
+                self.adopted[segment.file] = segment
         for old in storing.moved:
             self.waiting.drop(old.journal)
         for range_ in storing.ranges:

@@ -12,7 +12,7 @@ what a draft changed is written, in the transaction that also has its rows. Vers
     ["group", journal, name]           next offset
     ["lease", name]                    epoch, holder, expires_at_ms, lease_ms
     ["producer", id]                   name, clock, sequence, answer
-    ["adopted", path]                  true, until the file is gone
+    ["adopted", path]                  bytes (or true), until the file is gone
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def changes(draft: Book, points: Mapping[JournalId, OffsetPoint]) -> Iterator[Re
         assert known is not None
         what = [known.name, known.clock, known.sequence, answer_text(known.answer)]
         yield _record(what, "producer", producer)
-    for path, is_adopted in draft.adopted.own.items():
-        yield _record(is_adopted, "adopted", path)
+    for path, taken in draft.adopted.own.items():
+        yield _record(taken, "adopted", path)
 
 
 def format_record() -> Record:
@@ -213,7 +213,7 @@ def _load(book: Book, table: str, names: list[Any], what: Any) -> None:  # noqa:
         case "producer":
             _load_producer(book, ProducerId(names[0]), what)
         case "adopted":
-            book.adopted.put(names[0], value=True)
+            book.adopted.put(names[0], int(what))
         case _:
             assert table == "format", table
 

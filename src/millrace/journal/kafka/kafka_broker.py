@@ -157,6 +157,10 @@ class KafkaBroker(PlainTopicsBroker):
         """See `Broker.adoption_folder`."""
         return os.path.join(self._root, ADOPTED)
 
+    def direct_folder(self) -> str | None:
+        """See `Broker.direct_folder`: rows are in Kafka."""
+        return None
+
     def tidy(self) -> None:
         """See `Broker.tidy`: delete topics and files that nothing refers to."""
         self._group_commit.pause(self._clear)
@@ -252,7 +256,7 @@ class KafkaBroker(PlainTopicsBroker):
                 self._remove(due)
 
     def _remove(self, draft: Book) -> None:
-        for path in [path for path, is_adopted in draft.adopted.own.items() if is_adopted]:
+        for path in [path for path, taken in draft.adopted.own.items() if taken]:
             if adopted_files.remove(path):
                 self._removed_files.append(path)
         for journal in draft.deleted:

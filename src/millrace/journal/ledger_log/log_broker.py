@@ -27,6 +27,7 @@ from millrace.journal.ledger_log.decision_log import DecisionLog
 from millrace.journal.ledger_log.log_ledger import LogLedger
 from millrace.journal.ledger_log.store_disk import StoreDisk
 from millrace.journal.ledger_log.whole_files import ADOPTED, BucketStorage, WholeFileStorage
+from millrace.journal.row_files import checked_open
 from millrace.storage.scratch import own_folder, scratch_folder
 from millrace.storage.store import Store, storage_errors
 
@@ -144,6 +145,10 @@ class LogBroker(EmbeddedBroker):
         """See `Broker.adoption_folder`: in front of a bucket, a folder of this host."""
         return self._adoption
 
+    def direct_folder(self) -> str | None:
+        """See `Broker.direct_folder`: in a bucket, the name of the folder."""
+        return self._folder if self._store.remote else super().direct_folder()
+
     # Inside.
     def _afterwards(self) -> None:
         # The next append that needs the store reports that it is away.
@@ -164,7 +169,10 @@ class LogBroker(EmbeddedBroker):
         grace_s = ms(self._config.unfinished_grace) / 1000
         if time.monotonic() - self._swept_at >= grace_s:
             self._swept_at = time.monotonic()
-            self._sweep_leftovers(int(self._times.wall_ns() / 1e6 - grace_s * 1000))
+            before_ms = int(self._times.wall_ns() / 1e6 - grace_s * 1000)
+            self.check_owner()
+            self._sweep_leftovers(before_ms)
+            self._forget_removed(self._times.steady_ns() / 1e9 - grace_s)
 
     def _sweep_leftovers(self, before_ms: int) -> None:
         """Delete old files that no record names: those of owners and writers that died."""
@@ -177,11 +185,14 @@ class LogBroker(EmbeddedBroker):
                     continue
                 changed_ms = self._store.changed_at_ms(f"{self._folder}/{file}")
                 if changed_ms is not None and changed_ms <= before_ms:
+                    self._take_no_more(file)
                     self._store.remove_file(f"{self._folder}/{file}")
 
     def _check_file(self, file: SegmentFile) -> SegmentFile:
         if not self._store.remote:
             return super()._check_file(file)
+        if file.is_open:
+            return checked_open(file, self._disk.size(file.path))
         path = os.path.abspath(file.path)
         inside = f"{ADOPTED}/{os.path.basename(path)}"
         if os.path.dirname(path) != self._adoption:

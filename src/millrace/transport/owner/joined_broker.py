@@ -22,13 +22,26 @@ from millrace.journal.core import row_format
 from millrace.journal.core.call_arguments import check_arguments
 from millrace.journal.core.intents import Intents
 from millrace.journal.core.row_format import ProducerId
-from millrace.journal.core.values import Fetched, Lease, MovedJournals, SegmentFile, Watched
+from millrace.journal.core.values import (
+    Append,
+    Appended,
+    Fetched,
+    Lease,
+    MovedJournals,
+    Publish,
+    Published,
+    Rows,
+    SegmentFile,
+    Watched,
+    appended_to,
+)
 from millrace.journal.producer import Producer
 from millrace.journal.row_files import write_file
 from millrace.journal.transaction import Transaction
 from millrace.limits import MIB
 from millrace.reads.live.follow_requests import FollowRange, follow_request
 from millrace.transport.owner.broker_calls import CALLS, BrokerCall
+from millrace.transport.owner.direct_bytes import DirectBytes
 from millrace.transport.owner.owner_calls import OwnerCaller
 from millrace.transport.streams.follow_client import follow
 from millrace.transport.streams.host_rings import HostRings
@@ -48,6 +61,7 @@ class JoinedBroker(Broker):
         self._caller = caller
         self._config = caller.config
         self._rings = HostRings(caller, self)
+        self._direct = DirectBytes(caller, self)
 
     @classmethod
     def of(cls, caller: OwnerCaller) -> Self:
@@ -120,6 +134,54 @@ class JoinedBroker(Broker):
         """See `Broker.transaction`."""
         return Transaction(self, lease, producer, sequence)
 
+    def append(
+        self,
+        name: str,
+        rows: Rows,
+        *,
+        keys: pa.Array | None = None,
+        timestamps: pa.Array | None = None,
+        expected: int | None = None,
+        producer: ProducerId | None = None,
+        sequence: int | None = None,
+    ) -> Appended:
+        """See `Broker.append`."""
+        arguments = CALLS["append"].arguments(
+            (name, rows),
+            {
+                "keys": keys,
+                "timestamps": timestamps,
+                "expected": expected,
+                "producer": producer,
+                "sequence": sequence,
+            },
+        )
+        check_arguments("append", arguments)
+        part = Append(journal=name, rows=rows, keys=keys, timestamps=timestamps, expected=expected)
+        request = Publish(parts=(part,), producer=producer, sequence=sequence)
+        published = self._direct.publish(request)
+        if published is None:
+            appended: Appended = self._ask(CALLS["append"], arguments)
+            return appended
+        return appended_to(published, name, sequence)
+
+    def append_stamped(self, name: str, rows: Rows, *, lease: Lease | None = None) -> Appended:
+        """See `Broker.append_stamped`."""
+        arguments = {"name": name, "rows": rows, "lease": lease}
+        check_arguments("append_stamped", arguments)
+        appended = self._direct.append_stamped(name, rows, lease)
+        if appended is None:
+            appended = self._ask(CALLS["append_stamped"], arguments)
+        return appended
+
+    def publish(self, request: Publish) -> Published:
+        """See `Broker.publish`: large rows are written into the workspace where it is seen."""
+        check_arguments("publish", {"request": request})
+        published = self._direct.publish(request)
+        if published is None:
+            published = self._ask(CALLS["publish"], {"request": request})
+        return published
+
     def store_file(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> SegmentFile:
         """See `Broker.store_file`: written in place where the owner's folder is this one's, too.
 
@@ -154,6 +216,7 @@ class JoinedBroker(Broker):
     def close(self) -> None:
         """See `Broker.close`: the owner goes on, unless it lives in this workspace's process."""
         self._rings.close()
+        self._direct.close()
         self._caller.close()
 
     # Inside.

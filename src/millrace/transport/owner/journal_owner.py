@@ -43,6 +43,7 @@ from millrace.transport.owner import owner_endpoint
 from millrace.transport.owner.broker_calls import BrokerCall
 from millrace.transport.owner.owner_endpoint import OwnerEndpoint
 from millrace.transport.owner.owner_life import LifeWatch, OpenLog, OwnerLife, read_sign
+from millrace.transport.owner.owner_links import DirectPlace
 from millrace.transport.owner.owner_server import OwnerIdentity, OwnerServer
 from millrace.wakeup import WakeUp, WorkerThread, is_main, still_running, within
 
@@ -307,6 +308,10 @@ class LocalLink:
         """See `OwnerLink.shared_folder`."""
         self._check()
         return self.owner.broker.adoption_folder()
+
+    def direct_place(self) -> DirectPlace | None:
+        """See `OwnerLink.direct_place`: rows go straight to the broker."""
+        return None
 
     def is_stale(self) -> bool:
         """See `OwnerLink.is_stale`."""

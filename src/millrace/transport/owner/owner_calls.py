@@ -23,7 +23,7 @@ from millrace.journal.core.values import SegmentFile
 from millrace.reads.live.follow_requests import FollowRequest, FollowStarted, Message
 from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.owner.broker_calls import BrokerCall
-from millrace.transport.owner.owner_links import OwnerLink
+from millrace.transport.owner.owner_links import DirectPlace, OwnerLink
 from millrace.wakeup import WakeUp
 
 LIVE_RETRY_MS_MAX: Final = 2_000
@@ -98,6 +98,13 @@ class OwnerCaller:
         self._before(True)  # noqa: FBT003 - whether it writes
         return self._try(
             lambda link, _left_ms: link.shared_folder(), is_repeatable=True, doing="adoption_folder"
+        )
+
+    def direct_place(self) -> DirectPlace | None:
+        """Where files of the journals are, if this process sees them."""
+        self._before(False)  # noqa: FBT003 - whether it writes
+        return self._try(
+            lambda link, _left_ms: link.direct_place(), is_repeatable=True, doing="direct_folder"
         )
 
     def follow(self, request: FollowRequest) -> tuple[OwnerLink, FollowStarted, Generator[Message]]:

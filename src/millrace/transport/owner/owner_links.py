@@ -20,6 +20,8 @@ from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.journal.core.values import SegmentFile
 from millrace.reads.live.follow_requests import AskAgain, FollowEnded, FollowRequest, Message
+from millrace.storage.store import Store
+from millrace.storage.workspace_home import store_at
 from millrace.transport.agent.agent_calls import FETCH_BYTES_PER_S_MIN
 from millrace.transport.flight.arrow_envelope import decode_answer, encode
 from millrace.transport.flight.byte_batches import byte_batches
@@ -35,6 +37,14 @@ from millrace.transport.owner.owner_server import (
 )
 from millrace.transport.owner.silent_owner import SilentOwner
 from millrace.transport.streams.follow_messages import decode_message, encode_request
+
+
+@dataclass(frozen=True, slots=True)
+class DirectPlace:
+    """The folder of the journals' files, within the store of their workspace."""
+
+    store: Store
+    folder: str
 
 
 class OwnerLink(Protocol):
@@ -54,6 +64,9 @@ class OwnerLink(Protocol):
 
     def shared_folder(self) -> str | None:
         """The adoption folder, if files that are written here are there for the owner, too."""
+
+    def direct_place(self) -> DirectPlace | None:
+        """Where files of the journals are, if this process sees them; None if the owner serves."""
 
     def is_stale(self) -> bool:
         """Whether this owner has ended, or another has begun; checked before each call."""
@@ -122,6 +135,7 @@ class FlightLink:
         self._flight = flight
         self.address = address
         self._folder: tuple[str | None] | None = None
+        self._direct: tuple[DirectPlace | None] | None = None
         self._mark = mark
         self._watch = watch
 
@@ -187,6 +201,12 @@ class FlightLink:
             self._folder = (self._find_shared_folder(),)
         return self._folder[0]
 
+    def direct_place(self) -> DirectPlace | None:
+        """See `OwnerLink.direct_place`."""
+        if self._direct is None:
+            self._direct = (self._find_direct_place(),)
+        return self._direct[0]
+
     def is_stale(self) -> bool:
         """See `OwnerLink.is_stale`: whether the owner's file is no longer what it was."""
         return self._mark != self._flight.where.mark()
@@ -200,12 +220,35 @@ class FlightLink:
         """See `OwnerLink.close`."""
         self._flight.pool.drop(self.address)
 
-    def _find_shared_folder(self) -> str | None:
-        """Only a folder below the one in which this very owner left its file is surely the same."""
+    def _seen_path(self) -> str | None:
+        """The workspace, if it is seen here: this very owner left its file there."""
         endpoint, path = self._flight.where.owner(), self._flight.where.path
-        if endpoint is None or path is None or endpoint.instance != self.instance:
+        return path if endpoint is not None and endpoint.instance == self.instance else None
+
+    def _find_shared_folder(self) -> str | None:
+        path = self._seen_path()
+        if path is None:
             return None
+        folder = str(self._ask_folder("adoption_folder"))
+        return folder if _is_below(folder, path) and os.access(folder, os.W_OK | os.X_OK) else None
+
+    def _find_direct_place(self) -> DirectPlace | None:
+        path = self._seen_path()
+        folder = None if path is None else self._ask_folder("direct_folder")
+        if path is None or folder is None:
+            return None
+        store = store_at(path, self._flight.config)
+        if store.remote:
+            return DirectPlace(store, folder)
+        if not _is_below(folder, path):
+            return None
+        return DirectPlace(store, os.path.relpath(os.path.realpath(folder), os.path.realpath(path)))
+
+    def _ask_folder(self, call: str) -> str | None:
         timeout_ms = self._flight.config.peer_ms(ms(self._flight.config.owner_timeout))
-        folder = str(self.call(CALLS["adoption_folder"], {}, timeout_ms=timeout_ms))
-        below = os.path.realpath(folder).startswith(os.path.realpath(path) + os.sep)
-        return folder if below and os.access(folder, os.W_OK | os.X_OK) else None
+        folder: str | None = self.call(CALLS[call], {}, timeout_ms=timeout_ms)
+        return folder
+
+
+def _is_below(folder: str, path: str) -> bool:
+    return os.path.realpath(folder).startswith(os.path.realpath(path) + os.sep)

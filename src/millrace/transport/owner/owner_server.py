@@ -47,7 +47,7 @@ from millrace.transport.owner.broker_calls import CALLS, Upload
 from millrace.transport.streams.follow_server import LiveStreams
 from millrace.version import __version__
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 PING: Final = "ping"
 WORKSPACE_HEADER: Final = "x-millrace-workspace"
 TOO_LARGE: Final = "send it in pieces, or store files and adopt them"
@@ -208,14 +208,19 @@ class OwnerServer(GuardedServer):
         if name == "publish":
             adopts = [part for part in args["request"].parts if isinstance(part, Adopt)]
             files = [file for part in adopts for file in part.files]
+        elif name == "adopt_stamped":
+            files = [args["rows"].file]
         elif name == "adopt":
             files = [file for some in args["files"].values() for file in some]
         if not files:
             return
-        folder = self.broker.adoption_folder()
+        folder, direct = self.broker.adoption_folder(), self.broker.direct_folder()
         inside = os.path.realpath(folder) + os.sep
         for file in files:
-            if "\0" in file.path or not os.path.realpath(file.path).startswith(inside):
+            if file.is_open and direct is not None and not os.path.isabs(direct):
+                continue  # An object of a bucket; the broker looks at its name.
+            path = os.path.join(os.path.dirname(folder), file.path)
+            if "\0" in path or not os.path.realpath(path).startswith(inside):
                 raise UserError(
                     f"file {file.path!r} cannot be adopted from where it lies\n"
                     f"  to fix: write it below {folder}, or use store_file"

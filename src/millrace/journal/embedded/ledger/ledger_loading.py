@@ -29,17 +29,19 @@ def load(db: Connection) -> LedgerContent:
         (reading.lease, "SELECT * FROM leases"),
         (reading.producer, "SELECT * FROM producers"),
         (reading.counter, "SELECT * FROM counters"),
-        (reading.adopted, "SELECT file FROM segments WHERE is_adopted"),
+        (reading.adopted, "SELECT file, bytes FROM segments WHERE is_adopted"),
     ):
         for row in db.execute(query):
             put(row)
     open_ = "SELECT * FROM segments WHERE is_open OR id IN (SELECT segment FROM dirty)"
+    shared = "SELECT * FROM segments WHERE is_adopted AND journal = 0"
     sums = "SELECT journal, sum(bytes) FROM bodies GROUP BY journal"
     counted = "SELECT coalesce(max(id), 0) + 1 FROM "
     segment = db.execute("SELECT value FROM meta WHERE name = 'next_segment'").fetchone()
     return LedgerContent(
         book=reading.book,
         segments=[ledger_tables.segment_of(row) for row in db.execute(open_)],
+        adopted=[ledger_tables.segment_of(row) for row in db.execute(shared)],
         dirty={row[0] for row in db.execute("SELECT segment FROM dirty")},
         garbage=[ledger_tables.file_of(row[0]) for row in db.execute("SELECT file FROM garbage")],
         waiting={JournalId(id_): size for id_, size in db.execute(sums)},
@@ -125,4 +127,5 @@ class BookLoader:
 
     def adopted(self, row: tuple[Any, ...]) -> None:
         """The file of an adopted segment."""
-        self.book.adopted.put(ledger_tables.file_of(row[0]), value=True)
+        file, size = row
+        self.book.adopted.put(ledger_tables.file_of(file), max(1, size))

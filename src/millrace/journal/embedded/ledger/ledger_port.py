@@ -90,6 +90,8 @@ class LedgerContent:
     book: Book
     segments: list[Segment]
     """The segments that are open or dirty."""
+    adopted: list[Segment]
+    """The segments whose files were written by other processes, which may add to them."""
     dirty: set[int]
     garbage: list[str]
     waiting: dict[JournalId, int]
