@@ -38,8 +38,7 @@ MillraceError
         ├── AgentUnreachable a host's agent does not answer
         └── MemberLost       a member of a session does not answer, or the way to it is cut
 
-Each takes one string, so that it survives pickling between Spark's processes. The string says
-what happened, what was found and what to do.
+Each takes one string, which survives pickling: what happened, what was found and what to do.
 """
 
 from __future__ import annotations
@@ -49,11 +48,8 @@ class MillraceError(Exception):
     """Base of all errors raised by Millrace.
 
     Example:
-        >>> try:
-        ...     found = ws.journals.get("nowhere")
-        ... except mr.MillraceError as error:
-        ...     print(str(error).splitlines()[0])
-        there is no journal 'nowhere'
+        >>> issubclass(mr.Conflict, mr.MillraceError)  # and so is every other one
+        True
     """
 
 
@@ -270,14 +266,7 @@ class Conflict(MillraceError):
 
 
 class FileRefused(Conflict):
-    """The owner of the journals cannot take rows from a file; nothing was written.
-
-    A joined process then sends its rows to the owner, so callers do not see this error.
-
-    Example:
-        >>> issubclass(mr.errors.FileRefused, mr.Conflict)
-        True
-    """
+    """The owner of the journals cannot take rows from a file; a joined process sends them then."""
 
 
 class LeaseLost(MillraceError):
@@ -288,8 +277,7 @@ class LeaseLost(MillraceError):
         >>> second = ws.journals.producer("till")  # fences the first one
         >>> first.append("payments", rows)
         Traceback (most recent call last):
-        millrace.errors.LeaseLost: lease 'millrace/producers/till' under epoch ... of till is over
-          ...
+        millrace.errors.LeaseLost: lease 'millrace/producers/till' under epoch ... of till is over...
     """
 
 

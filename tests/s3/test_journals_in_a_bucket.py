@@ -9,8 +9,11 @@ import millrace as mr
 from millrace.config import Config
 from millrace.errors import OwnerReplaced
 from millrace.journal.ledger_log.log_broker import LogBroker
+from millrace.journal.ledger_log.store_disk import StoreDisk
 from millrace.journal.ledger_log.store_log import StoreLog
 from millrace.storage.object_store import ObjectStore
+from millrace.storage.workspace_home import store_at
+from millrace.workspace import runtime_of
 
 SCHEMA = pa.schema([("x", pa.int64())])
 SMALL = Config(ledger_snapshot_records=8)
@@ -56,3 +59,29 @@ def test_the_put_of_the_last_owner_fails_and_rows_are_whole_files(bucket: Object
     assert bucket.names("journals/snapshots")
     first.close()
     second.close()
+
+
+def test_a_joined_process_puts_its_rows_into_the_bucket_and_gets_them_there(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = list(range(100_000))
+
+    def refused(*_: object) -> bytes:
+        raise AssertionError("the owner reads and writes no rows")
+
+    with mr.open(url) as ws:
+        ws.journals.create("a", SCHEMA)
+        with mr.open(url) as joined:
+            broker = runtime_of(joined).joined_broker()
+            monkeypatch.setattr(StoreDisk, "read", refused)
+            monkeypatch.setattr(StoreDisk, "write", refused)
+            monkeypatch.setattr(StoreDisk, "upload", refused)
+            joined.journals.append("a", pa.table({"x": large}))
+            broker.adopt({"a": [broker.store_file(SCHEMA, [pa.record_batch({"x": large})])]})
+            store = store_at(joined.path, Config())
+            assert len(store.names("journals/adopted")) == 2
+            at, values = 0, list[int]()
+            while (fetched := joined.journals.read("a", at)).next_offset > at:
+                values += fetched.rows()["x"].to_pylist()
+                at = fetched.next_offset
+            assert values == [*large, *large]

@@ -153,6 +153,26 @@ class BookReader(ABC):
         )
         return pack(checked_problems(fetched, missing), self._formats)
 
+    def locate(
+        self,
+        offsets: Mapping[str, int],
+        *,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+        bytes_each_max: int | None = None,
+        isolation: Isolation = "committed",
+        missing: Missing = "raise",
+    ) -> Packed:
+        """See `Broker.locate`: nothing is in files that others see."""
+        return self.read_packed(
+            offsets,
+            rows_max=rows_max,
+            bytes_max=bytes_max,
+            bytes_each_max=bytes_each_max,
+            isolation=isolation,
+            missing=missing,
+        )
+
     def standing(self, producer: ProducerId) -> ProducerProgress:
         """See `Broker.standing`."""
         with self._group_commit.settled:

@@ -26,6 +26,7 @@ from millrace.journal.call_rules import (
 )
 from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.number_ranges import Int64, Seconds, Span
+from millrace.journal.core.row_bundles import Packed
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import (
     Anything,
@@ -225,6 +226,23 @@ class Broker(Protocol):
         Journals with nothing new and those behind the limit are left out. One that is gone, or has
         no such offset, is an error that names it; with `missing="tell"` the others are read, and
         that error is the `problem` of its answer.
+        """
+
+    @reads
+    def locate(
+        self,
+        offsets: Mapping[str, Int64],
+        *,
+        rows_max: Span | None = None,
+        bytes_max: Span | None = None,
+        bytes_each_max: Span | None = None,
+        isolation: Isolation = "committed",
+        missing: Missing = "raise",
+    ) -> Packed:
+        """What `read_many` would return, for a reader that fetches rows from files itself.
+
+        Rows that are not committed are among them, with what the reader needs to leave them out. A
+        single journal is answered if it has nothing new, too.
         """
 
     @reads

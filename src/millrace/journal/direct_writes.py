@@ -215,7 +215,10 @@ class DirectWriter:
     def _taken(self) -> _OpenFile | _NewObject:
         if self._pid != os.getpid():
             # The files are those of the process that this one was forked from.
-            self._pid, self._lock, self._idle = os.getpid(), threading.Lock(), []
+            inherited, self._idle = self._idle, []
+            self._pid, self._lock = os.getpid(), threading.Lock()
+            for file in inherited:
+                file.close()
         with self._lock:
             if self._idle:
                 return self._idle.pop()

@@ -17,7 +17,7 @@ import pyarrow as pa
 import xxhash
 
 from millrace.config import Config
-from millrace.errors import FileRefused, UserError
+from millrace.errors import DataLost, FileRefused, UserError
 from millrace.journal.core import row_format
 from millrace.journal.core.values import FileRange, SegmentFile
 from millrace.storage import modes
@@ -25,7 +25,7 @@ from millrace.storage.store import storage_errors
 
 ADOPTED: Final = "adopted"
 """The folder of files that other processes write, within the folder of the journals."""
-_OPEN_NAME: Final = re.compile(rf"{ADOPTED}/[0-9a-f]{{32}}\.ipc")
+_DIRECT_NAME: Final = re.compile(rf"{ADOPTED}/[0-9a-f]{{32}}\.ipc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,18 @@ def write_file(
     return SegmentFile(path=path, schema=schema, bytes=position, ranges=tuple(ranges))
 
 
-def checked_open(file: SegmentFile, size: int | None) -> SegmentFile:
-    """An open file that has all that is referred to; others are refused."""
-    if not _OPEN_NAME.fullmatch(file.path):
+def check_direct_name(file: SegmentFile) -> None:
+    """Refuse a file that is not named as those in the folder of the journals."""
+    if not _DIRECT_NAME.fullmatch(file.path):
         raise UserError(
             f"file {file.path!r} cannot be adopted from where it lies\n"
             f"  to fix: write it to the folder {ADOPTED} of the journals"
         )
+
+
+def checked_open(file: SegmentFile, size: int | None) -> SegmentFile:
+    """An open file that has all that is referred to; others are refused."""
+    check_direct_name(file)
     if size is None or size < file.bytes:
         raise FileRefused(
             f"file {file.path} does not have what is to be adopted\n"
@@ -105,3 +110,13 @@ def checked_open(file: SegmentFile, size: int | None) -> SegmentFile:
             "  to fix: write the rows again, or send them"
         )
     return file
+
+
+def check_length(file: SegmentFile, size: int | None) -> None:
+    """Refuse a whole file that is not as it was written."""
+    if size != file.bytes:
+        actual = "it is gone" if size is None else f"{size} bytes"
+        raise DataLost(
+            f"file {file.path} to adopt is not as it was written\n"
+            f"  expected: {file.bytes} bytes, found: {actual}\n  to fix: write it again"
+        )

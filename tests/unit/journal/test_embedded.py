@@ -86,6 +86,25 @@ def test_small_appends_ride_in_the_ledger_and_are_moved_out_by_tidy(tmp_path: Pa
     broker.close()
 
 
+def test_many_small_appends_are_few_messages_once_they_are_moved_out(tmp_path: Path) -> None:
+    broker = opened(tmp_path, TIDY)
+    broker.create("a", SCHEMA)
+    for value in range(200):
+        broker.append("a", column([value, None]), keys=pa.array([b"k", None]))
+    before = broker.read("a", 0, isolation="raw").stored()
+    assert before.column(0).num_chunks == 200
+    broker.tidy()
+
+    after = broker.read("a", 0, isolation="raw").stored()
+    assert after.equals(before)
+    assert after.column(0).num_chunks == 1
+    assert ledger_rows(tmp_path, "SELECT count(*) FROM ranges") == [(1,)]
+    broker.close()
+    again = opened(tmp_path)
+    assert again.read("a", 7).stored().equals(before.slice(7))
+    again.close()
+
+
 def test_a_segment_is_an_arrow_stream_up_to_its_published_length(tmp_path: Path) -> None:
     broker = opened(tmp_path, TIDY)
     broker.create(J, SCHEMA)

@@ -48,7 +48,7 @@ CASES = {
     "truncate": (*LEDGER, *TRUNCATING),
     "lease": LEDGER,
     "fence": LEDGER,
-    "adopt": ("journal.adopt.after_sync", *LEDGER),
+    "adopt": ("journal.adopt.after_sync", "journal.adopt.before_save", *LEDGER),
     "tidy": (*WRITING, *LEDGER, "journal.tidy.before_clear"),
 }
 ALIKE = {"append_small", "create", "delete", "lease", "fence"}

@@ -9,13 +9,14 @@ Invariant: unpacked, each journal has its rows in order, and none of another one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
-from millrace.journal.core.row_format import stored_schema
+from millrace.journal.core.committed_rows import RolledBackRange, committed_mask, stamps_of
+from millrace.journal.core.row_format import Stamp, stamp_rows, stored_schema
 from millrace.journal.core.values import Fetched
 
 ALONE_BYTES: Final = 64 * 1024
@@ -30,6 +31,11 @@ class Format:
     users: pa.Schema
     stored: pa.Schema
     header: bytes
+
+    @property
+    def bare(self) -> pa.Schema:
+        """Of rows in files that hold the user's columns alone."""
+        return pa.schema([pa.field(field.name, field.type) for field in self.users])
 
     @classmethod
     def of(cls, schema: pa.Schema) -> Format:
@@ -67,6 +73,19 @@ def messages(data: bytes | pa.Buffer, stored: pa.Schema) -> list[pa.RecordBatch]
     return [pa.ipc.read_record_batch(message, stored) for message in reader]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSpot:
+    """Messages that the reader fetches itself."""
+
+    file: str
+    """Relative to the folder of the journals."""
+    position: int
+    bytes: int
+    checksum: str
+    stamp: Stamp | None
+    """The system fields of rows that hold none themselves."""
+
+
 @dataclass(slots=True)
 class Bundle:
     """Messages of one format, and whose rows they hold."""
@@ -78,9 +97,15 @@ class Bundle:
     begins: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     rows: int = 0
+    spot: FileSpot | None = None
+    """Where the messages are; `parts` is empty until they are fetched."""
 
     def batches(self) -> list[pa.RecordBatch]:
         """All rows, decoded."""
+        if self.spot is not None and self.spot.stamp is not None:
+            (data,) = self.parts
+            rows = pa.ipc.read_record_batch(pa.py_buffer(data), self.format.bare)
+            return [stamp_rows(rows, self.spot.stamp)]
         if len(self.parts) == 1:
             return messages(self.parts[0], self.format.stored)
         return list(pa.ipc.open_stream(pa.py_buffer(b"".join([self.format.header, *self.parts]))))
@@ -109,14 +134,37 @@ class Packed:
     heads: list[Fetched] = field(default_factory=list)
     """In order, without rows."""
     bundles: list[Bundle] = field(default_factory=list)
+    mixed: dict[int, tuple[RolledBackRange, ...]] = field(default_factory=dict)
+    """Journals of which only committed rows are asked for, while others are packed; and what was
+    rolled back in them."""
+
+    def fetch(self, load: Callable[[Sequence[FileSpot]], Sequence[bytes]]) -> None:
+        """Fill in what is in files."""
+        away = [bundle for bundle in self.bundles if bundle.spot is not None and not bundle.parts]
+        loaded = load([bundle.spot for bundle in away if bundle.spot is not None])
+        for bundle, data in zip(away, loaded, strict=True):
+            bundle.parts.append(data)
 
     def unpacked(self) -> Iterator[Fetched]:
         """The rows of each journal, unpacked."""
         batches: list[list[pa.RecordBatch]] = [[] for _ in self.heads]
         for bundle in self.bundles:
             bundle.unpack(batches)
-        for head, some in zip(self.heads, batches, strict=True):
-            yield head.with_batches(some) if some else head
+        for number, (head, some) in enumerate(zip(self.heads, batches, strict=True)):
+            gone = self.mixed.get(number)
+            kept = some if gone is None else list(_committed(some, gone))
+            yield head.with_batches(kept) if kept else head
+
+
+def _committed(
+    batches: Iterable[pa.RecordBatch], rolled_back: Sequence[RolledBackRange]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        mask = committed_mask(stamps_of(batch), rolled_back)
+        if mask.all():
+            yield batch
+        elif mask.any():
+            yield batch.filter(pa.array(mask))
 
 
 @dataclass(slots=True)
@@ -147,9 +195,14 @@ class Packing:
         now.counts.append(count)
         now.rows += rows
 
+    def add_spot(self, whose: int, form: Format, spot: FileSpot, *, begin: int, count: int) -> None:
+        """Take messages in that the reader fetches."""
+        bundle = Bundle(form, whose=[whose], begins=[begin], counts=[count], spot=spot)
+        self.bundles.append(bundle)
+
 
 def _takes_more(bundle: Bundle, form: Format) -> bool:
-    if len(bundle.parts[0]) >= ALONE_BYTES:
+    if bundle.spot is not None or len(bundle.parts[0]) >= ALONE_BYTES:
         return False
     return bundle.format is form or bundle.format.header == form.header
 

@@ -17,7 +17,6 @@ from millrace.durations import ms
 from millrace.errors import (
     BrokerStopped,
     Conflict,
-    DataLost,
     MillraceError,
     StorageError,
     UserError,
@@ -37,11 +36,10 @@ from millrace.journal.embedded.mounts import refuse_network
 from millrace.journal.embedded.row_storage import SEGMENTS, RowStorage
 from millrace.journal.embedded.segment_disk import LocalDisk, SegmentDisk
 from millrace.journal.embedded.segment_reader import LEDGER, SegmentReader
-from millrace.journal.row_files import checked_open
+from millrace.journal.row_files import ADOPTED, check_length, checked_open
 from millrace.storage.store import storage_errors
 
 LOCK: Final = "owner.lock"
-ADOPTED: Final = "adopted"
 _log: Final = logging.getLogger(__name__)
 OpenLedger = Callable[[str, Config, LedgerStart], Ledger]
 
@@ -68,6 +66,8 @@ class EmbeddedBroker(SegmentReader):
         self._garbage = set(content.garbage)
         for file in content.garbage:
             book.adopted.put(file, GONE)
+        self._may_be_unused = True
+        """Whether rows were taken away since shared segments were looked at."""
         self._removed_at: dict[str, float] = {}
         """When adopted files were removed; until long after, none of their rows are taken."""
         self._names = {journal.id: name for name, journal in book.journals.all()}
@@ -190,6 +190,7 @@ class EmbeddedBroker(SegmentReader):
         storing.clean += [segment.id for segment in gone]
         storing.garbage += [segment.file for segment in gone]
         self._stores.save(draft, storing)
+        self._may_be_unused |= bool(draft.truncated or draft.deleted)
         self._remove(gone)
         for name, made in draft.journals.own.items():
             if made is not None:
@@ -228,6 +229,9 @@ class EmbeddedBroker(SegmentReader):
 
     def _drop_shared(self) -> None:
         """Drop segments whose ranges were all truncated."""
+        if not self._may_be_unused:
+            return
+        self._may_be_unused = False
         gone = self._ledger.unused_shared()
         if gone:
             storing = Storing(
@@ -342,10 +346,5 @@ class EmbeddedBroker(SegmentReader):
             return checked_open(file, size)
         if self._book.adopted.get(inside):
             raise Conflict(f"file {path} was adopted before\n  to fix: look for its rows")
-        if size != file.bytes:
-            actual = "it is gone" if size is None else f"{size} bytes"
-            raise DataLost(
-                f"file {path} to adopt is not as it was written\n"
-                f"  expected: {file.bytes} bytes, found: {actual}\n  to fix: write it again"
-            )
+        check_length(file, size)
         return replace(file, path=inside)

@@ -75,7 +75,7 @@ class RangeChooser:
         if not range_.first <= now.next < range_.next:
             return True
         count = min(range_.next, now.journal.end) - now.next
-        size = max(1, range_.bytes // (range_.next - range_.first))
+        size = max(1, range_.bytes_read // (range_.next - range_.first))
         of_all = min(self.rows_left, self.bytes_left // size)
         fitting = min(of_all, self._bytes_of_journal // size)
         chosen = min(count, fitting if now.ranges else max(1, fitting))

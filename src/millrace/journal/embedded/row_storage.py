@@ -37,6 +37,7 @@ from millrace.journal.embedded.stored_ranges import (
     StoredRange,
     checksum_of,
     header_of,
+    one_message,
     piece_of,
     range_of,
     waited,
@@ -148,7 +149,8 @@ class RowStorage:
             where = InSegment(segment.id, segment.file, part.position)
             ranges.append(replace(made, where=where, stamp=content.stamp))
         storing.segments += files.values()
-        fault("journal.adopt.before_save")
+        if files:
+            fault("journal.adopt.before_save")
         return ranges
 
     def _adopted_segment(self, journal: Journal, content: FileContent) -> Segment:
@@ -184,7 +186,8 @@ class RowStorage:
             if not moved:
                 self.waiting.drop(journal.id)  # Truncated meanwhile.
             out.moved += moved
-            out.pieces += self._together([waited(range_) for range_ in moved])
+            merged = self._together([waited(range_) for range_ in moved])
+            out.pieces += [one_message(piece, journal) for piece in merged]
         out.pieces += pieces
         return out
 

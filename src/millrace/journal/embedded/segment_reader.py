@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -18,12 +19,14 @@ from millrace.errors import Corrupt, DataLost, JournalUnknown, MillraceError, Of
 from millrace.journal.book_broker import BookBroker, Times
 from millrace.journal.book_reader import checked_problems, out_of_range
 from millrace.journal.core.book import Book, Journal, RangeKind
-from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.committed_rows import RolledBackRange
+from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.read_limits import ReadLimits, Stored, with_stamps
-from millrace.journal.core.row_bundles import Packed, Packing, messages, pack
+from millrace.journal.core.row_bundles import FileSpot, Packed, Packing, messages, pack
+from millrace.journal.core.row_format import Flag
 from millrace.journal.core.values import Fetched, Isolation, Missing
 from millrace.journal.embedded import many_journals
-from millrace.journal.embedded.ledger.ledger_port import AppendRange, InLedger, Ledger
+from millrace.journal.embedded.ledger.ledger_port import AppendRange, InLedger, InSegment, Ledger
 from millrace.journal.embedded.segment_disk import SegmentDisk
 from millrace.storage.local import LocalStore
 from millrace.storage.store import storage_errors
@@ -35,6 +38,16 @@ _PAGE_RANGES: Final = (2, 8, 16)
 _PAGE_JOURNALS: Final = 4096
 _INSIDE_MAX: Final = 4096
 """How many files are remembered as checked to be within the folder."""
+
+
+@dataclass(slots=True)
+class Locating:
+    """What a reader asks for that fetches rows from files itself."""
+
+    isolation: Isolation
+    is_only: bool
+    """Whether it asks for one journal."""
+    rolled_back: dict[JournalId, tuple[RolledBackRange, ...]] = field(default_factory=dict)
 
 
 class SegmentReader(BookBroker):
@@ -87,6 +100,22 @@ class SegmentReader(BookBroker):
         packed.heads = list(checked_problems(packed.heads, missing))
         return packed
 
+    def locate(
+        self,
+        offsets: Mapping[str, int],
+        *,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+        bytes_each_max: int | None = None,
+        isolation: Isolation = "committed",
+        missing: Missing = "raise",
+    ) -> Packed:
+        """See `Broker.locate`."""
+        limits = self._limits(rows_max, bytes_max, bytes_each_max)
+        packed = self._packed(offsets, limits, Locating(isolation, is_only=len(offsets) == 1))
+        packed.heads = list(checked_problems(packed.heads, missing))
+        return packed
+
     def _fetched(
         self, offsets: Mapping[str, int], limits: ReadLimits, isolation: Isolation
     ) -> Iterator[Fetched]:
@@ -94,7 +123,9 @@ class SegmentReader(BookBroker):
             return self._packed(offsets, limits).unpacked()
         return super()._fetched(offsets, limits, isolation)
 
-    def _packed(self, offsets: Mapping[str, int], limits: ReadLimits) -> Packed:
+    def _packed(
+        self, offsets: Mapping[str, int], limits: ReadLimits, locating: Locating | None = None
+    ) -> Packed:
         packed, packing, starts = Packed(), Packing(), []
         for name, offset in offsets.items():
             try:
@@ -104,14 +135,22 @@ class SegmentReader(BookBroker):
             except (JournalUnknown, OffsetOutOfRange) as problem:
                 packed.heads.append(Fetched.failed(name, Offset(offset), problem))
             else:
+                if locating is not None:
+                    journal = self._seen(journal, locating)
                 if offset < journal.end:
                     starts.append((journal, Offset(offset)))
+                elif locating is not None and locating.is_only:
+                    packed.heads.append(_head(journal, Offset(offset)))
         choosing = many_journals.RangeChooser(*limits)
         for begin in range(0, len(starts), _PAGE_JOURNALS):
             page = starts[begin : begin + _PAGE_JOURNALS]
             if not choosing.is_full():
                 for chosen in self._choose(choosing, page):
-                    packed.heads.append(self._pack(packing, len(packed.heads), chosen))
+                    if locating is None:
+                        head = self._pack(packing, len(packed.heads), chosen)
+                    else:
+                        head = self._refer(packed, packing, chosen, locating)
+                    packed.heads.append(head)
         packed.bundles = packing.bundles
         return packed
 
@@ -141,14 +180,42 @@ class SegmentReader(BookBroker):
             packing.add(
                 number, form, data, rows=range_.next - range_.first, begin=begin, count=count
             )
-        return Fetched(
-            journal=journal.name,
-            id=journal.id,
-            schema=journal.schema,
-            batches=(),
-            next_offset=chosen.next,
-            end_offset=journal.end,
-        )
+        return _head(journal, chosen.next)
+
+    def _seen(self, journal: Journal, locating: Locating) -> Journal:
+        """A journal up to where a reader sees it."""
+        if locating.isolation == "raw":
+            return journal
+        with self._group_commit.settled:
+            now = self._book.journal(journal.name)
+            locating.rolled_back[now.id] = self._book.rolled_back.get(now.id) or ()
+            return replace(now, end=self._book.stable_end(now))
+
+    def _refer(
+        self,
+        packed: Packed,
+        packing: Packing,
+        chosen: many_journals.ChosenRanges,
+        locating: Locating,
+    ) -> Fetched:
+        """Pack the chosen ranges of a journal, those in files as references to them."""
+        journal, number = chosen.journal, len(packed.heads)
+        form = self._formats.of(journal.schema)
+        try:
+            if not chosen.ranges:
+                raise self._missing(journal, chosen.offset)
+            for range_, begin, count in chosen.cuts():
+                if isinstance(range_.where, InSegment):
+                    packing.add_spot(number, form, _spot(range_), begin=begin, count=count)
+                else:
+                    data, rows = self._message(journal, range_), range_.next - range_.first
+                    packing.add(number, form, data, rows=rows, begin=begin, count=count)
+        except (JournalUnknown, OffsetOutOfRange) as problem:
+            return Fetched.failed(journal.name, chosen.offset, problem)
+        gone = locating.rolled_back.get(journal.id)
+        if gone is not None and any(map(_is_mixed, chosen.ranges)):
+            packed.mixed[number] = gone
+        return _head(journal, chosen.next)
 
     def _message(self, journal: Journal, range_: AppendRange) -> bytes | pa.Buffer:
         """The rows of a range as stored rows are sent."""
@@ -211,6 +278,36 @@ class SegmentReader(BookBroker):
         return out_of_range(now, offset)
 
 
+def _head(journal: Journal, next_offset: Offset) -> Fetched:
+    """The answer for a journal, without its rows."""
+    return Fetched(
+        journal=journal.name,
+        id=journal.id,
+        schema=journal.schema,
+        batches=(),
+        next_offset=next_offset,
+        end_offset=journal.end,
+    )
+
+
+def _spot(range_: AppendRange) -> FileSpot:
+    assert isinstance(range_.where, InSegment)
+    return FileSpot(
+        file=range_.where.file,
+        position=range_.where.position,
+        bytes=range_.bytes,
+        checksum=range_.checksum,
+        stamp=range_.stamp,
+    )
+
+
+def _is_mixed(range_: AppendRange) -> bool:
+    """Whether some rows of a range may not be committed."""
+    if range_.stamp is not None:
+        return range_.stamp.flag is not Flag.OUTSIDE
+    return range_.kind is not RangeKind.PLAIN
+
+
 def _stored(range_: AppendRange) -> Stored:
     return Stored(
         first=range_.first,
@@ -218,7 +315,7 @@ def _stored(range_: AppendRange) -> Stored:
         rows=range_.rows,
         rows_before=range_.rows_before,
         kind=range_.kind,
-        bytes=range_.bytes,
+        bytes=range_.bytes_read,
         content=range_,
     )
 

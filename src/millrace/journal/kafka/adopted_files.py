@@ -9,10 +9,11 @@ from collections.abc import Callable
 import pyarrow as pa
 import xxhash
 
-from millrace.errors import Corrupt, DataLost, UserError
+from millrace.errors import Corrupt, UserError
 from millrace.journal.core.book import FileContent
 from millrace.journal.core.read_limits import with_stamps
 from millrace.journal.core.values import SegmentFile
+from millrace.journal.row_files import check_length
 from millrace.storage.store import storage_errors
 
 
@@ -27,12 +28,7 @@ def check(file: SegmentFile, folder: str) -> None:
         size: int | None = os.path.getsize(path)
     except FileNotFoundError:
         size = None
-    if size != file.bytes:
-        what = "it is gone" if size is None else f"{size} bytes"
-        raise DataLost(
-            f"file {path} to adopt is not as it was written\n"
-            f"  expected: {file.bytes} bytes, found: {what}\n  to fix: write it again"
-        )
+    check_length(file, size)
 
 
 def read(content: FileContent, schema: pa.Schema) -> pa.RecordBatch:

@@ -52,10 +52,10 @@ from millrace.journal.kafka.topic_readers import JournalTopic
 from millrace.journal.kafka.topic_reading import Fetching, lost
 from millrace.journal.kafka.topic_writer import TopicBatch
 from millrace.journal.kafka.topics import plain_spot
+from millrace.journal.row_files import ADOPTED
 from millrace.storage.store import storage_errors
 
 LOCK: Final = "owner.lock"
-ADOPTED: Final = "adopted"
 EPOCH: Final = "owner_epoch"
 _log: Final = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from millrace.config import Config
 from millrace.durations import ms
-from millrace.errors import BrokerStopped, Conflict, DataLost, PeerGone, UserError
+from millrace.errors import BrokerStopped, Conflict, PeerGone, UserError
 from millrace.journal.book_broker import Times
 from millrace.journal.core.values import SegmentFile
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
@@ -26,8 +26,8 @@ from millrace.journal.embedded.segment_disk import LocalDisk, SegmentDisk
 from millrace.journal.ledger_log.decision_log import DecisionLog
 from millrace.journal.ledger_log.log_ledger import LogLedger
 from millrace.journal.ledger_log.store_disk import StoreDisk
-from millrace.journal.ledger_log.whole_files import ADOPTED, BucketStorage, WholeFileStorage
-from millrace.journal.row_files import checked_open
+from millrace.journal.ledger_log.whole_files import BucketStorage, WholeFileStorage
+from millrace.journal.row_files import ADOPTED, check_direct_name, check_length, checked_open
 from millrace.storage.scratch import own_folder, scratch_folder
 from millrace.storage.store import Store, storage_errors
 
@@ -193,6 +193,8 @@ class LogBroker(EmbeddedBroker):
             return super()._check_file(file)
         if file.is_open:
             return checked_open(file, self._disk.size(file.path))
+        if not os.path.isabs(file.path):
+            return self._check_object(file)
         path = os.path.abspath(file.path)
         inside = f"{ADOPTED}/{os.path.basename(path)}"
         if os.path.dirname(path) != self._adoption:
@@ -203,11 +205,13 @@ class LogBroker(EmbeddedBroker):
         if self._book.adopted.get(inside):
             raise Conflict(f"file {path} was adopted before\n  to fix: look for its rows")
         with storage_errors(f"looking at {path}"):
-            size = os.path.getsize(path) if os.path.exists(path) else None
-        if size != file.bytes:
-            actual = "it is gone" if size is None else f"{size} bytes"
-            raise DataLost(
-                f"file {path} to adopt is not as it was written\n"
-                f"  expected: {file.bytes} bytes, found: {actual}\n  to fix: write it again"
-            )
+            check_length(file, os.path.getsize(path) if os.path.exists(path) else None)
         return replace(file, path=inside)
+
+    def _check_object(self, file: SegmentFile) -> SegmentFile:
+        """A whole file that another process has put into the bucket."""
+        check_direct_name(file)
+        if self._book.adopted.get(file.path):
+            raise Conflict(f"file {file.path} was adopted before\n  to fix: look for its rows")
+        check_length(file, self._disk.size(file.path))
+        return file

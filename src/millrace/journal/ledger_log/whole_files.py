@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from millrace.errors import MillraceError
 from millrace.faults import fault
@@ -20,8 +19,7 @@ from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.embedded.ledger.ledger_port import Segment, Storing
 from millrace.journal.embedded.row_storage import SEGMENTS, RowStorage
 from millrace.journal.ledger_log.store_disk import StoreDisk
-
-ADOPTED: Final = "adopted"
+from millrace.journal.row_files import ADOPTED
 
 
 @dataclass(slots=True)

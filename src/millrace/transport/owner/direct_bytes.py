@@ -6,14 +6,30 @@ one, so that nothing of it was saved.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millrace.errors import FileRefused, JournalUnknown, SchemaMismatch, StorageError
+from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.row_bundles import Packed
 from millrace.journal.core.row_format import check_stamped
-from millrace.journal.core.values import Appended, JournalInfo, Lease, Publish, Published, Rows
+from millrace.journal.core.values import (
+    Appended,
+    Fetched,
+    JournalInfo,
+    Lease,
+    Publish,
+    Published,
+    Rows,
+    SegmentFile,
+)
+from millrace.journal.direct_reads import DirectReader, SpotUnreadable
 from millrace.journal.direct_writes import DirectWriter, direct_size
+from millrace.journal.row_files import ADOPTED
 from millrace.transport.owner.broker_calls import CALLS
 from millrace.transport.owner.owner_calls import OwnerCaller
 
@@ -22,6 +38,9 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 _INFOS_MAX: Final = 4096
+_SENDS_S: Final = 30.0
+"""For so long rows are sent to the owner after a write has failed here."""
+_log: Final = logging.getLogger(__name__)
 
 
 class DirectBytes:
@@ -31,7 +50,8 @@ class DirectBytes:
         self._caller, self._broker = caller, broker
         self._infos: dict[str, JournalInfo] = {}
         self._writers: dict[tuple[str, str], DirectWriter] = {}
-        self._lock = threading.Lock()
+        self._sends_until = 0.0
+        """Until then rows are sent: this process could not write."""
 
     def publish(self, request: Publish) -> Published | None:
         """Publish references to rows that are written here; None if the rows are to be sent."""
@@ -66,34 +86,94 @@ class DirectBytes:
 
         return self._unless_refused(append)
 
+    def upload(self, path: str, file: SegmentFile) -> SegmentFile | None:
+        """Put a whole file into the workspace's bucket; None if the owner is to get it."""
+        place = self._caller.direct_place()
+        if place is None or not place.store.remote:
+            return None
+        folder, name = os.path.split(path)
+        try:
+            place.store.keep(folder, f"{place.folder}/{ADOPTED}", [name], sync=True)
+        except StorageError:
+            return None
+        return replace(file, path=f"{ADOPTED}/{name}")
+
+    def read(self, name: str, offset: int, given: Mapping[str, Any]) -> Fetched | None:
+        """Read a journal, what is in files by this process; None if the owner is to read."""
+        more = {"bytes_each_max": None, "missing": "raise"}
+        at = Offset(offset)
+        while True:
+            fetched = self._read({**given, **more, "offsets": {name: at}})
+            if fetched is None or name not in fetched:
+                return None
+            rows = fetched[name]
+            if rows.batches or rows.next_offset in (at, rows.end_offset):
+                return rows
+            at = rows.next_offset  # None of these was committed.
+
+    def read_many(self, given: Mapping[str, Any]) -> dict[str, Fetched] | None:
+        """The same of many journals."""
+        offsets: Mapping[str, int] = given["offsets"]
+        fetched = self._read(given)
+        if fetched is None:
+            return None
+        some = {key: given[key] for key in ("rows_max", "bytes_max", "isolation")}
+        for name, rows in list(fetched.items()):
+            if rows.problem is None and rows.next_offset == offsets[name]:
+                del fetched[name]
+            elif rows.problem is None and not rows.batches and rows.next_offset < rows.end_offset:
+                further = self.read(name, rows.next_offset, some)
+                if further is None:
+                    return None
+                fetched[name] = further
+        return fetched
+
+    def _read(self, given: Mapping[str, Any]) -> dict[str, Fetched] | None:
+        place = self._caller.direct_place()
+        if place is None:
+            return None
+        packed: Packed = self._caller.call(CALLS["locate"], given)
+        try:
+            packed.fetch(DirectReader(place.store, place.folder).load)
+        except SpotUnreadable as error:
+            # Truncated or merged meanwhile, or lost: the owner knows which.
+            _log.debug("the owner is asked to read: %s", error)
+            return None
+        return {fetched.journal: fetched for fetched in packed.unpacked()}
+
     def close(self) -> None:
         """Close the files."""
-        with self._lock:
-            writers, self._writers = list(self._writers.values()), {}
-        for writer in writers:
+        writers, self._writers = self._writers, {}
+        for writer in writers.values():
             writer.close()
 
     def _unless_refused(self, work: Callable[[], Answer | None]) -> Answer | None:
-        """None if nothing was published: the owner is sent the rows then, and says what is wrong."""
+        """None if nothing was published: the owner gets the rows then, and says what is wrong."""
         try:
             return work()
-        except (FileRefused, JournalUnknown, SchemaMismatch, StorageError):
+        except (FileRefused, JournalUnknown, SchemaMismatch):
             self._infos.clear()
-            return None
+        except StorageError as error:
+            _log.info("rows are sent to the owner for a while: %s", error)
+            self._sends_until = time.monotonic() + _SENDS_S
+        return None
 
     def _writer(self, size: int) -> DirectWriter | None:
         """What writes rows of this size; None if they are to be sent."""
         config = self._caller.config
         if not config.journal_inline_bytes_max < size <= config.journal_append_bytes_max:
             return None
+        if time.monotonic() < self._sends_until:
+            return None
         place = self._caller.direct_place()
         if place is None:
             return None
         key = (place.store.root, place.folder)
-        with self._lock:
-            if key not in self._writers:
-                self._writers[key] = DirectWriter(place.store, place.folder, self._caller.config)
-            return self._writers[key]
+        made = self._writers.get(key)
+        if made is None:
+            made = DirectWriter(place.store, place.folder, config)
+            made = self._writers.setdefault(key, made)
+        return made
 
     def _info(self, name: str) -> JournalInfo:
         info = self._infos.get(name)

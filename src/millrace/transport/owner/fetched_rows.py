@@ -6,15 +6,16 @@ Rows as stored have no encodings left in them, so bare messages carry all of the
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 import pyarrow as pa
 
 from millrace.errors import JournalUnknown, OffsetOutOfRange
+from millrace.journal.core.committed_rows import RolledBackRange
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.number_ranges import Unsigned
-from millrace.journal.core.row_bundles import Bundle, Format, Packed
+from millrace.journal.core.row_bundles import Bundle, FileSpot, Format, Packed
 from millrace.journal.core.values import Fetched
 
 _SCHEMAS_MAX: Final = 1024
@@ -80,6 +81,18 @@ class _SentBundle(msgspec.Struct, frozen=True, array_like=True):
     counts: list[int]
 
 
+class _SentSpot(msgspec.Struct, frozen=True, array_like=True):
+    """A `Bundle` whose messages are in a file."""
+
+    before: Unsigned
+    """How many bundles come before it."""
+    schema: Unsigned
+    spot: FileSpot
+    whose: int
+    begin: int
+    count: int
+
+
 class ManyFetched(msgspec.Struct, frozen=True, kw_only=True):
     """The rows read from many journals, in columns: there may be very many."""
 
@@ -92,9 +105,11 @@ class ManyFetched(msgspec.Struct, frozen=True, kw_only=True):
     ends: list[Offset]
     problems: list[_Problem]
     bundles: list[_SentBundle]
+    spots: list[_SentSpot] = []
+    mixed: list[tuple[int, list[RolledBackRange]]] = []
 
     @classmethod
-    def of(cls, packed: Packed) -> ManyFetched:
+    def of(cls, packed: Packed) -> Self:
         """The message with rows that were read and packed."""
         heads, schemas = packed.heads, _Schemas()
         return cls(
@@ -117,12 +132,30 @@ class ManyFetched(msgspec.Struct, frozen=True, kw_only=True):
                     bundle.counts,
                 )
                 for bundle in packed.bundles
+                if bundle.spot is None
             ],
+            spots=[
+                _SentSpot(
+                    before,
+                    schemas.number(bundle.format.users),
+                    bundle.spot,
+                    bundle.whose[0],
+                    bundle.begins[0],
+                    bundle.counts[0],
+                )
+                for before, bundle in enumerate(packed.bundles)
+                if bundle.spot is not None
+            ],
+            mixed=[(number, list(gone)) for number, gone in packed.mixed.items()],
             formats=schemas.written,
         )
 
     def fetched(self) -> dict[str, Fetched]:
-        """The rows that were sent, by journal."""
+        """The rows that were sent."""
+        return {fetched.journal: fetched for fetched in self.packed().unpacked()}
+
+    def packed(self) -> Packed:
+        """What was sent, packed."""
         formats = [_format(data.to_pybytes()) for data in self.formats]
         columns = (self.journals, self.ids, self.schemas, self.nexts, self.ends)
         packed = Packed()
@@ -146,7 +179,20 @@ class ManyFetched(msgspec.Struct, frozen=True, kw_only=True):
         for sent in self.bundles:
             columns_of = (sent.whose, sent.begins, sent.counts)
             packed.bundles.append(Bundle(formats[sent.schema], [sent.messages], *columns_of))
-        return {fetched.journal: fetched for fetched in packed.unpacked()}
+        for away in self.spots:
+            columns_of = ([away.whose], [away.begin], [away.count])
+            bundle = Bundle(formats[away.schema], [], *columns_of, spot=away.spot)
+            packed.bundles.insert(away.before, bundle)
+        packed.mixed = {number: tuple(gone) for number, gone in self.mixed}
+        return packed
+
+
+class ManyLocated(ManyFetched, frozen=True, kw_only=True):
+    """The same, of which the reader fetches what is in files."""
+
+    def fetched(self) -> Packed:  # type: ignore[override]
+        """What was sent."""
+        return self.packed()
 
 
 class _Schemas:

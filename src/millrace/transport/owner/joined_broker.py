@@ -26,7 +26,9 @@ from millrace.journal.core.values import (
     Append,
     Appended,
     Fetched,
+    Isolation,
     Lease,
+    Missing,
     MovedJournals,
     Publish,
     Published,
@@ -134,6 +136,48 @@ class JoinedBroker(Broker):
         """See `Broker.transaction`."""
         return Transaction(self, lease, producer, sequence)
 
+    def read(
+        self,
+        name: str,
+        offset: int,
+        *,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+        isolation: Isolation = "committed",
+    ) -> Fetched:
+        """See `Broker.read`."""
+        given = {"rows_max": rows_max, "bytes_max": bytes_max, "isolation": isolation}
+        check_arguments("read", {"name": name, "offset": offset, **given})
+        fetched = self._direct.read(name, offset, given)
+        if fetched is None:
+            fetched = self._ask(CALLS["read"], {"name": name, "offset": offset, **given})
+        return fetched
+
+    def read_many(
+        self,
+        offsets: Mapping[str, int],
+        *,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+        bytes_each_max: int | None = None,
+        isolation: Isolation = "committed",
+        missing: Missing = "raise",
+    ) -> dict[str, Fetched]:
+        """See `Broker.read_many`."""
+        given = {
+            "offsets": offsets,
+            "rows_max": rows_max,
+            "bytes_max": bytes_max,
+            "bytes_each_max": bytes_each_max,
+            "isolation": isolation,
+            "missing": missing,
+        }
+        check_arguments("read_many", given)
+        fetched = self._direct.read_many(given)
+        if fetched is None:
+            fetched = self._ask(CALLS["read_many"], given)
+        return fetched
+
     def append(
         self,
         name: str,
@@ -185,7 +229,8 @@ class JoinedBroker(Broker):
     def store_file(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> SegmentFile:
         """See `Broker.store_file`: written in place where the owner's folder is this one's, too.
 
-        Elsewhere it is written to a temporary file and sent, so that a cut costs no row.
+        Elsewhere it is written to a temporary file and put into the workspace's bucket, or sent to
+        the owner, so that a cut costs no row.
         """
         kept = row_format.journal_schema(schema)
         folder = self._caller.shared_folder()
@@ -198,9 +243,9 @@ class JoinedBroker(Broker):
                     os.unlink(path)
                 raise
         with tempfile.TemporaryDirectory(prefix="millrace-") as temporary:
-            path = os.path.join(temporary, "file.ipc")
+            path = os.path.join(temporary, f"{secrets.token_hex(16)}.ipc")
             file = write_file(path, batches, kept, config=self._config, sync=False)
-            return self._caller.store(path, file)
+            return self._direct.upload(path, file) or self._caller.store(path, file)
 
     def follow(
         self, prefix: str, *, timeout_s: float | None = None, **which: Unpack[FollowRange]

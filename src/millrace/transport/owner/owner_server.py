@@ -29,6 +29,7 @@ from millrace.journal.book_reader import BookReader
 from millrace.journal.broker import Broker
 from millrace.journal.core.row_bundles import Formats, Packed, pack
 from millrace.journal.core.values import Adopt, SegmentFile
+from millrace.journal.row_files import check_direct_name
 from millrace.reads.live.live_reads import LiveReads
 from millrace.storage import modes
 from millrace.storage.local import sync_folder
@@ -215,12 +216,15 @@ class OwnerServer(GuardedServer):
         if not files:
             return
         folder, direct = self.broker.adoption_folder(), self.broker.direct_folder()
-        inside = os.path.realpath(folder) + os.sep
         for file in files:
-            if file.is_open and direct is not None and not os.path.isabs(direct):
-                continue  # An object of a bucket; the broker looks at its name.
-            path = os.path.join(os.path.dirname(folder), file.path)
-            if "\0" in path or not os.path.realpath(path).startswith(inside):
+            if not os.path.isabs(file.path):
+                check_direct_name(file)
+                # Such a name leads nowhere else unless it is a link.
+                is_inside = direct is not None and not os.path.islink(f"{direct}/{file.path}")
+            else:
+                inside = os.path.realpath(folder) + os.sep
+                is_inside = "\0" not in file.path and os.path.realpath(file.path).startswith(inside)
+            if not is_inside:
                 raise UserError(
                     f"file {file.path!r} cannot be adopted from where it lies\n"
                     f"  to fix: write it below {folder}, or use store_file"

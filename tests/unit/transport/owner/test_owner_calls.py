@@ -20,7 +20,7 @@ from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.owner.broker_calls import CALLS, BrokerCall
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.owner_calls import OwnerCaller
-from millrace.transport.owner.owner_links import OwnerLink
+from millrace.transport.owner.owner_links import DirectPlace, OwnerLink
 from millrace.wakeup import WakeUp, WorkerThread, join
 
 LEASE = Lease(name="l", epoch=1, holder="h", expires_at_ms=0)
@@ -83,6 +83,9 @@ class _Scripted:
         raise NotImplementedError
 
     def shared_folder(self) -> str | None:
+        return None
+
+    def direct_place(self) -> DirectPlace | None:
         return None
 
     def is_stale(self) -> bool:

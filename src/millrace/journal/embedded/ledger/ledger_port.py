@@ -14,6 +14,8 @@ from millrace.journal.core.book import Book, RangeKind
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.row_format import Stamp
 
+STAMP_BYTES: Final = 41
+"""What the system fields of a row take."""
 SHARED: Final = JournalId(0)
 """Whose a segment is that holds small ranges of many journals."""
 
@@ -51,6 +53,12 @@ class AppendRange:
     where: InLedger | InSegment
     stamp: Stamp | None = None
     """The system fields of an adopted file's rows, which hold none themselves."""
+
+    @property
+    def bytes_read(self) -> int:
+        """About what its rows take in memory, with their system fields."""
+        added = 0 if self.stamp is None else STAMP_BYTES * (self.next - self.first)
+        return self.bytes + added
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,8 +107,8 @@ FROM json_each(?1) w
 """
 """By journal in the order given: the loops run as they are written."""
 UNUSED_SHARED: Final = """
-SELECT * FROM segments s WHERE s.journal = 0 AND NOT s.is_open
-  AND NOT EXISTS (SELECT 1 FROM ranges r WHERE r.segment = s.id)
+SELECT * FROM segments WHERE journal = 0 AND NOT is_open
+  AND id NOT IN (SELECT segment FROM ranges WHERE segment IS NOT NULL)
 """
 CLEAN_OPEN_SEGMENTS: Final = """
 SELECT file, bytes FROM segments WHERE is_open AND id NOT IN (SELECT segment FROM dirty)
