@@ -277,7 +277,7 @@ class LeaseLost(MillraceError):
         >>> second = ws.journals.producer("till")  # fences the first one
         >>> first.append("payments", rows)
         Traceback (most recent call last):
-        millrace.errors.LeaseLost: lease 'millrace/producers/till' under epoch ... of till is over...
+        millrace.errors.LeaseLost: lease 'millrace/producers/till' under epoch ... is over...
     """
 
 

@@ -104,7 +104,10 @@ class OwnerCaller:
         """Where files of the journals are, if this process sees them."""
         self._before(False)  # noqa: FBT003 - whether it writes
         return self._try(
-            lambda link, _left_ms: link.direct_place(), is_repeatable=True, doing="direct_folder"
+            lambda link, _left_ms: link.direct_place(),
+            is_repeatable=True,
+            doing="direct_folder",
+            is_contact=False,
         )
 
     def follow(self, request: FollowRequest) -> tuple[OwnerLink, FollowStarted, Generator[Message]]:
@@ -145,8 +148,12 @@ class OwnerCaller:
         doing: str,
         extra_ms: int = 0,
         stop: WakeUp | None = None,
+        is_contact: bool = True,
     ) -> Answer:
-        """Ask, and ask again when cut, waiting twice as long each time."""
+        """Ask, and ask again when cut, waiting twice as long each time.
+
+        `is_contact` is whether an answer shows that the owner is there.
+        """
         deadline = self._deadline() + extra_ms / 1000
         reason, may_be_done, tries = "", False, 0
         for number in range(self.config.owner_retries_max + 1):
@@ -182,7 +189,8 @@ class OwnerCaller:
                 if not is_repeatable or not link.is_superseded():
                     raise
             else:
-                self._away_since = None
+                if is_contact:
+                    self._away_since = None
                 return answer
         raise _unreachable(doing, reason, tries, may_be_done=may_be_done and not is_repeatable)
 
