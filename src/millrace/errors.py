@@ -23,7 +23,6 @@ MillraceError
 │   ├── HintsUnresolved      journals named by a transaction never showed their part of it
 │   └── ReadsCutOff          it ended as what it needs went away: also a PeerGone
 ├── Conflict                 somebody else was first: what was expected is not what was found
-│   └── FileRefused          the owner of journals cannot take rows from a file; nothing was written
 ├── LeaseLost                the lease has a newer epoch, or was given back; stop the work
 ├── BrokerStopped            the broker failed to sync and writes no more; open it again
 │   └── OwnerReplaced        another process took the journals over; nothing of the call was saved
@@ -38,7 +37,8 @@ MillraceError
         ├── AgentUnreachable a host's agent does not answer
         └── MemberLost       a member of a session does not answer, or the way to it is cut
 
-Each takes one string, which survives pickling: what happened, what was found and what to do.
+Each takes one string, so that it survives pickling between Spark's processes. The string says
+what happened, what was found and what to do.
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ class MillraceError(Exception):
     """Base of all errors raised by Millrace.
 
     Example:
-        >>> issubclass(mr.Conflict, mr.MillraceError)  # and so is every other one
-        True
+        >>> try:
+        ...     found = ws.journals.get("nowhere")
+        ... except mr.MillraceError as error:
+        ...     print(str(error).splitlines()[0])
+        there is no journal 'nowhere'
     """
 
 
@@ -265,10 +268,6 @@ class Conflict(MillraceError):
     """
 
 
-class FileRefused(Conflict):
-    """The owner of the journals cannot take rows from a file; a joined process sends them then."""
-
-
 class LeaseLost(MillraceError):
     """Another process took over, or the lease was released.
 
@@ -277,7 +276,8 @@ class LeaseLost(MillraceError):
         >>> second = ws.journals.producer("till")  # fences the first one
         >>> first.append("payments", rows)
         Traceback (most recent call last):
-        millrace.errors.LeaseLost: lease 'millrace/producers/till' under epoch ... is over...
+        millrace.errors.LeaseLost: lease 'millrace/producers/till' under epoch ... of till is over
+          ...
     """
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import Conflict, DataLost, FileRefused, UserError
+from millrace.errors import Conflict, DataLost, FormatError, UserError
 from millrace.journal.book_reader import BookReader
 from millrace.journal.core import adopt_decisions, decisions, publish_decisions, row_format
 from millrace.journal.core.book import OWN_PRODUCER, Book, Journal, ProducerState
@@ -296,7 +296,7 @@ class BookBroker(BookReader):
         check_journal_count(len({part.journal for part in request.parts}), most)
         try:
             parts = [self._prepare(part) for part in request.parts]
-        except (Conflict, DataLost):
+        except (Conflict, DataLost, FormatError):
             # Its files may be adopted, and gone, because it was asked before.
             with self._group_commit.settled:
                 answer = publish_decisions.answered(self._book, request)
@@ -322,7 +322,7 @@ class BookBroker(BookReader):
         journal = self._book.journal(part.journal)
         if isinstance(part, Adopt):
             if part.id not in (None, journal.id):
-                raise FileRefused(
+                raise FormatError(
                     f"journal {journal.name!r} was deleted and made again\n"
                     "  to fix: read what it is now, and write the rows again"
                 )

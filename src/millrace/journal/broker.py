@@ -156,7 +156,7 @@ class Broker(Protocol):
     ) -> Appended:
         """The same for rows that are in an open file: all of them are new, or none is.
 
-        A `FileRefused` if only some are, or if the file cannot be taken.
+        A `FormatError` if only some are, or if the file cannot be taken.
         """
 
     @writes(if_numbered)

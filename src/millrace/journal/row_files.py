@@ -17,7 +17,7 @@ import pyarrow as pa
 import xxhash
 
 from millrace.config import Config
-from millrace.errors import DataLost, FileRefused, UserError
+from millrace.errors import DataLost, FormatError, UserError
 from millrace.journal.core import row_format
 from millrace.journal.core.values import FileRange, SegmentFile
 from millrace.storage import modes
@@ -104,7 +104,7 @@ def checked_open(file: SegmentFile, size: int | None) -> SegmentFile:
     """An open file that has all that is referred to; others are refused."""
     check_direct_name(file)
     if size is None or size < file.bytes:
-        raise FileRefused(
+        raise FormatError(
             f"file {file.path} does not have what is to be adopted\n"
             f"  expected: {file.bytes} bytes, found: {'no file' if size is None else size}\n"
             "  to fix: write the rows again, or send them"

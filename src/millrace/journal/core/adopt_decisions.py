@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from millrace.errors import Conflict, FileRefused, UserError
+from millrace.errors import Conflict, FormatError, UserError
 from millrace.journal.core import decisions, sequencing
 from millrace.journal.core.book import (
     GONE,
@@ -32,7 +32,7 @@ def check_not_taken(book: Book, file: SegmentFile, journal: str) -> None:
     taken = book.adopted.get(file.path) or 0
     if file.is_open:
         if file.ranges and file.ranges[0].position < taken:
-            raise FileRefused(
+            raise FormatError(
                 f"rows of file {file.path} for journal {journal!r} cannot be taken\n"
                 f"  found: position {file.ranges[0].position}, and "
                 + ("it is removed" if taken == GONE else f"{taken} bytes are taken")
@@ -76,7 +76,7 @@ def adopt_stamped(book: Book, name: str, rows: StampedFile, lease: Lease | None)
     if not count or ends is RowEffect.DUPLICATE:
         return Appended(journal=name, first_offset=journal.end, rows=0, next_offset=journal.end)
     if begins is RowEffect.DUPLICATE:
-        raise FileRefused(
+        raise FormatError(
             f"some of the rows for journal {name!r} are there already\n"
             f"  found: clocks {first} to {last}, and its producer stands at {state}\n"
             "  to fix: send the rows"

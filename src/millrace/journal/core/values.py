@@ -340,7 +340,7 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     expected: Int64 | None = None
     """The journal's end offset; anything else found is a `Conflict`."""
     id: JournalId | None = None
-    """Which journal of this name is meant; another one found is a `FileRefused`. None: any."""
+    """Which journal of this name is meant; another one found is a `FormatError`. None: any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from millrace.errors import FileRefused, JournalUnknown, SchemaMismatch, StorageError
+from millrace.errors import FormatError, JournalUnknown, SchemaMismatch, StorageError
 from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.row_bundles import Packed
 from millrace.journal.core.row_format import check_stamped
@@ -151,7 +151,7 @@ class DirectBytes:
         """None if nothing was published: the owner gets the rows then, and says what is wrong."""
         try:
             return work()
-        except (FileRefused, JournalUnknown, SchemaMismatch):
+        except (FormatError, JournalUnknown, SchemaMismatch):
             self._infos.clear()
         except StorageError as error:
             _log.info("rows are sent to the owner for a while: %s", error)

@@ -23,7 +23,7 @@ from tests.unit.transport.direct_kit import (
 )
 from tests.unit.transport.owner_kit import QUICK, SCHEMA, all_values, client_of, column, place_at
 
-from millrace.errors import Conflict, FileRefused, JournalUnknown, OwnerUnreachable, SchemaMismatch
+from millrace.errors import Conflict, FormatError, JournalUnknown, OwnerUnreachable, SchemaMismatch
 from millrace.journal.core.clocks import Clock
 from millrace.journal.core.values import Adopt, Append, Publish, StampedFile
 from millrace.journal.direct_writes import DirectWriter
@@ -131,20 +131,20 @@ def test_the_owner_takes_no_bytes_twice_and_none_of_a_file_that_is_gone(tmp_path
     part = referring.parts[0]
     assert isinstance(part, Adopt)
 
-    with pytest.raises(FileRefused, match="are taken"):
+    with pytest.raises(FormatError, match="are taken"):
         owner.broker.publish(referring)
-    with pytest.raises(FileRefused, match="deleted and made again"):
+    with pytest.raises(FormatError, match="deleted and made again"):
         owner.broker.publish(Publish(parts=(replace_id(part),)))
     longer = replace(part.files[0], bytes=10**9)
-    with pytest.raises(FileRefused, match="does not have what is to be adopted"):
+    with pytest.raises(FormatError, match="does not have what is to be adopted"):
         owner.broker.adopt({"a": [longer]})
     # All rows are truncated, so the file goes; its writer does not know.
     owner.broker.truncate_before("a", 2)
     owner.broker.tidy()
     assert files(tmp_path) == []
-    with pytest.raises(FileRefused, match="does not have what is to be adopted"):
+    with pytest.raises(FormatError, match="does not have what is to be adopted"):
         owner.broker.adopt({"a": list(part.files)})
-    with writer.write(request, {"a": info}) as lost, pytest.raises(FileRefused):
+    with writer.write(request, {"a": info}) as lost, pytest.raises(FormatError):
         owner.broker.publish(lost)
     client.append("a", column(3))
     client.append("a", column(4))
@@ -174,7 +174,7 @@ def test_stamped_rows_that_are_there_are_not_taken_again(tmp_path: Path) -> None
     (file,) = sent
     again = owner.broker.adopt_stamped("a", file)
     assert (again.rows, again.next_offset) == (0, 2)
-    with pytest.raises(FileRefused, match="some of the rows"):
+    with pytest.raises(FormatError, match="some of the rows"):
         owner.broker.adopt_stamped("a", replace(file, first_clock=Clock(file.first_clock + 1)))
     assert all_values(owner.broker, "a") == [1, 2]
     owner.close()
