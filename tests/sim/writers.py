@@ -11,7 +11,7 @@ from tests.sim.plan import KEYS, JournalPlan
 
 from millrace.errors import StorageError
 from millrace.journal.book_broker import Times
-from millrace.journal.core import publish_decisions, row_format
+from millrace.journal.core import adopt_decisions, row_format
 from millrace.journal.core.book import VERSION, Book, RangeKind
 from millrace.journal.core.clocks import clock_at
 from millrace.journal.core.row_format import Flag
@@ -63,9 +63,7 @@ class SimBroker(MemoryBroker):
             journal = book.journal(name)
             batch = row_format.give_offsets(rows, journal.end)
             acks = sum(flag == Flag.ACK for flag in rows["_mr_flag"].to_pylist())
-            publish_decisions._put_block(
-                book, journal, batch, batch.num_rows - acks, RangeKind.MIXED
-            )
+            adopt_decisions.put_block(book, journal, batch, batch.num_rows - acks, RangeKind.MIXED)
             return int(journal.end)
 
         return self._group_commit.run(decide)

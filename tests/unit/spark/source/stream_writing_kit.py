@@ -99,7 +99,7 @@ def fail_in_transaction(point: str, file: str) -> None:
         fail_at(point, file)
         return original(self, request)
 
-    JoinedBroker.publish = publish  # type: ignore[method-assign, assignment]
+    JoinedBroker.publish = publish  # type: ignore[method-assign]
 
 
 def own(folder: Path, ready: str, file: str) -> None:
