@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from tests.s3.s3_kit import (
@@ -130,12 +129,6 @@ def test_a_server_that_is_down_is_an_error_and_not_a_wait(url: str) -> None:
                 with pytest.raises(S3Unreachable, match="no answer of http://127") as found:
                     ask(store_at(place, IMPATIENT))
                 assert "Config.s3_tries_max" in str(found.value)
-
-
-def test_what_needs_a_disk_is_refused_and_says_so(url: str) -> None:
-    ws = mr.open(url, create=True)
-    with pytest.raises(UserError, match="need a workspace on a local or shared disk"):
-        ws.from_arrow(pa.table({"x": [1]}))
 
 
 @pytest.mark.parametrize(

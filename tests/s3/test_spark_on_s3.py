@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.cluster.kit import all_values, values, write_files
 from tests.s3.s3_kit import SECRET, Server, keys
 
 import millrace as mr
+from millrace.errors import UserError
 from millrace.spark.session import start_session
 from millrace.storage.object_store import ObjectStore
 from millrace.testing.fault_injection import armed
@@ -121,3 +123,59 @@ def test_what_is_lost_between_two_stages_is_made_again(
             break
 
     assert rows(counts.to_arrow()) == first
+
+
+def test_rows_in_memory_and_input_files_are_read_from_a_bucket(
+    spark: SparkSession, url: str, bucket: ObjectStore, tmp_path: Path
+) -> None:
+    for number, folder in enumerate(("a", "b")):
+        path = tmp_path / f"{folder}.parquet"
+        pq.write_table(pa.table({"x": [number, number + 10]}), path)
+        bucket.calls.upload(str(path), f"given/part={folder}/rows.parquet")
+    bucket.calls.put("lines/one.csv", b"x,y\n1,u\n2,v\n")
+
+    with mr.open(f"{url}/mill", spark) as ws:
+        rows = ws.from_arrow(pa.table({"x": [0, 11], "name": ["zero", "eleven"]}))
+        again = ws.from_arrow(pa.table({"x": [0, 11], "name": ["zero", "eleven"]}))
+        assert rows.columns == again.columns
+        files = ws.read_parquet(f"{url}/given")
+        joined = files.join(rows, on="x").sort("x").to_arrow()
+        assert joined.to_pydict() == {
+            "x": [0, 11],
+            "part": ["a", "b"],
+            "name": ["zero", "eleven"],
+        }
+        assert ws.read_csv(f"{url}/lines/*.csv").count() == 2
+        assert ws.read_parquet(f"{url}/given/part=a/rows.parquet").columns == ["x"]
+        with pytest.raises(UserError, match="no input files"):
+            ws.read_parquet(f"{url}/nothing")
+        assert ws.verify().problems == ()
+    assert len([name for name in bucket.names("mill/inputs") if name.endswith(".arrow")]) == 1
+
+
+def test_a_stream_of_spark_reads_journals_of_a_bucket_and_goes_on(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    def batch() -> list[int]:
+        seen: list[int] = []
+        query = (
+            spark.readStream.format("millrace")
+            .option("path", url)
+            .option("journal", "a")
+            .option("name", "stream")
+            .load()
+            .writeStream.trigger(availableNow=True)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .foreachBatch(lambda rows, _: seen.extend(row.x for row in rows.select("x").collect()))
+            .start()
+        )
+        assert query.awaitTermination(120)
+        return sorted(seen)
+
+    mr.register(spark)
+    with mr.open(url, spark) as ws:
+        ws.journals.create("a", pa.schema([("x", pa.int64())]))
+        ws.journals.append("a", pa.table({"x": [1, 2]}))
+        assert batch() == [1, 2]
+        ws.journals.append("a", pa.table({"x": list(range(3, 50_000))}))
+        assert batch() == list(range(3, 50_000))

@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millrace.scan.remote_files import random_access
 from millrace.scan.source import FileSource
 
 _FILES_MAX: Final = 8
@@ -60,7 +61,7 @@ def _of_files(paths: tuple[str, ...], column: str, _version: int) -> ColumnBound
 
 def _of_file(path: str, column: str) -> list[tuple[int, int]]:
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(random_access(path)) as file:
             meta = file.metadata
             number = file.schema_arrow.get_field_index(column)
             leaf = next(

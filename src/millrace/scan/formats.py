@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from millrace.config import MIB
 from millrace.errors import UserError
 from millrace.scan.parquet_footers import read_footer
+from millrace.scan.remote_files import mapped, random_access, text_input, text_stream
 from millrace.scan.splits import FileSplit
 
 SELF_DESCRIBING: Final = frozenset({"parquet", "arrow"})
@@ -62,7 +63,7 @@ def infer_schema(kind: str, path: str, options: Mapping[str, Any]) -> pa.Schema:
         if kind == "csv":
             with _open_csv(path, None, options) as stream:
                 return stream.schema
-        with pa.json.open_json(path, read_options=_json_options()) as stream:
+        with pa.json.open_json(text_stream(path), read_options=_json_options()) as stream:
             return stream.schema
 
 
@@ -95,14 +96,14 @@ def read(
 
 def is_empty(path: str) -> bool:
     """Whether a text file, once uncompressed, has no byte."""
-    with pa.input_stream(path, compression="detect") as stream:
+    with text_input(path) as stream:
         return not stream.read(1)
 
 
 def _read_parquet(
     split: FileSplit, batch_bytes: int, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(split.file.path) as file:
+    with pq.ParquetFile(random_access(split.file.path)) as file:
         meta = file.metadata
         groups = split.row_groups
         numbers = range(meta.num_row_groups) if groups is None else groups
@@ -120,29 +121,30 @@ def _read_parquet(
 
 
 def _arrow_footer(path: str) -> Footer:
-    with pa.memory_map(path) as mapped:
-        if mapped.size() >= len(_FILE_MAGIC) and mapped.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
-            mapped.seek(0)
-            file = pa.ipc.open_file(mapped)
+    with mapped(path) as file_bytes:
+        size = file_bytes.size()
+        if size >= len(_FILE_MAGIC) and file_bytes.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
+            file_bytes.seek(0)
+            file = pa.ipc.open_file(file_bytes)
             count = file.num_record_batches
-            even = mapped.size() // count if count else 0
+            even = size // count if count else 0
             return Footer(file.schema, (even,) * count)
-        mapped.seek(0)
-        return Footer(pa.ipc.open_stream(mapped).schema, None)
+        file_bytes.seek(0)
+        return Footer(pa.ipc.open_stream(file_bytes).schema, None)
 
 
 def _read_arrow(split: FileSplit) -> Iterator[pa.RecordBatch]:
-    with pa.memory_map(split.file.path) as mapped:
-        if mapped.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
-            mapped.seek(0)
-            file = pa.ipc.open_file(mapped)
+    with mapped(split.file.path) as file_bytes:
+        if file_bytes.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
+            file_bytes.seek(0)
+            file = pa.ipc.open_file(file_bytes)
             groups = split.row_groups
             numbers = range(file.num_record_batches) if groups is None else groups
             for number in numbers:
                 yield file.get_batch(number)
         else:
-            mapped.seek(0)
-            yield from pa.ipc.open_stream(mapped)
+            file_bytes.seek(0)
+            yield from pa.ipc.open_stream(file_bytes)
 
 
 def _open_csv(
@@ -151,7 +153,7 @@ def _open_csv(
     header = bool(options.get("header", True))
     names = None if header or schema is None else schema.names
     return pa.csv.open_csv(
-        path,
+        text_stream(path),
         read_options=pa.csv.ReadOptions(
             use_threads=False,
             block_size=_TEXT_BLOCK_BYTES,
@@ -173,7 +175,8 @@ def _open_csv(
 
 def _read_json(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     parse = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-    with pa.json.open_json(path, read_options=_json_options(), parse_options=parse) as stream:
+    options = _json_options()
+    with pa.json.open_json(text_stream(path), read_options=options, parse_options=parse) as stream:
         yield from stream
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millrace.scan.remote_files import random_access
 from millrace.scan.source import FileSource
 
 SAMPLE_ROWS: Final = 65_536
@@ -25,7 +26,7 @@ def rows_per_group(source: FileSource, keys: Sequence[str], split_bytes: int) ->
         return None
     shape = max(source.shapes, key=lambda candidate: candidate.bytes)
     try:
-        with pq.ParquetFile(shape.file.path) as file:
+        with pq.ParquetFile(random_access(shape.file.path)) as file:
             rows = file.metadata.num_rows
             middle = file.metadata.num_row_groups // 2
             batches = file.iter_batches(

@@ -18,6 +18,7 @@ import xxhash
 from millrace.config import MIB
 from millrace.errors import UserError
 from millrace.names import path_text
+from millrace.scan import remote_files
 from millrace.text import did_you_mean
 
 FORMATS: Final = {
@@ -87,7 +88,12 @@ def find_files(paths: Paths) -> FoundFiles:
     files: set[str] = set()
     bases: set[str] = set()
     for path in given:
-        for match in _expand(path_text(path, "reading files")):
+        text = path_text(path, "reading files")
+        if remote_files.is_remote(text):
+            files.update(_objects(text))
+            bases.add(remote_files.base_of(text))
+            continue
+        for match in _expand(text):
             files.update(_walk(match))
             bases.add(match if os.path.isdir(match) else os.path.dirname(match))
     return FoundFiles(sorted(files), frozenset(bases))
@@ -95,6 +101,14 @@ def find_files(paths: Paths) -> FoundFiles:
 
 def describe(path: str) -> InputFile:
     """The version of a file that is there now."""
+    if remote_files.is_remote(path):
+        version = remote_files.look_at(path)
+        if version is None:
+            raise _unreadable(path, FileNotFoundError("there is no such object"))
+        # The tag is in place of the second time: it tells versions of one second apart.
+        return InputFile(
+            path=path, size=version.size, mtime_ns=version.changed_ns, ctime_ns=version.tag
+        )
     try:
         status = os.stat(path)
     except OSError as error:
@@ -107,6 +121,8 @@ def describe(path: str) -> InputFile:
 def identify(path: str, *, now_ms: int, recent_ms: int, by_content: bool) -> InputFile:
     """The version of a file that is there now, with a checksum where times cannot tell."""
     file = describe(path)
+    if remote_files.is_remote(path) and not by_content:
+        return file
     changed_ms = max(file.mtime_ns, file.ctime_ns) // 1_000_000
     if not by_content and now_ms - changed_ms > recent_ms:
         return file
@@ -117,7 +133,7 @@ def content_checksum(path: str) -> str:
     """XXH3-128 of a file's bytes."""
     digest = xxhash.xxh3_128()
     try:
-        with open(path, "rb", buffering=0) as file:
+        with remote_files.raw_stream(path) as file:
             while chunk := file.read(_READ_BYTES):
                 digest.update(chunk)
     except OSError as error:
@@ -157,7 +173,8 @@ def _unreadable(path: str, error: OSError) -> UserError:
 
 
 def _format_by_name(path: str) -> str | None:
-    stem, ending = os.path.splitext(path.lower())
+    plain = path.partition("?")[0] if remote_files.is_remote(path) else path
+    stem, ending = os.path.splitext(plain.lower())
     if ending in COMPRESSED:
         ending = os.path.splitext(stem)[1]
     return FORMATS.get(ending)
@@ -169,7 +186,7 @@ def _expand(path: str) -> list[str]:
     path = "/" + path.lstrip("/") if path.startswith("//") else path
     if "://" in path:
         raise UserError(
-            f"input {path} is not a local path\n"
+            f"input {path} is neither a local path nor in S3\n"
             "  to fix: mount it, or read it with Spark and pass the DataFrame"
         )
     full = os.path.abspath(os.path.expanduser(path))
@@ -183,6 +200,17 @@ def _expand(path: str) -> list[str]:
             "  to fix: check the path; names beginning with _ or . are skipped"
         )
     return matches
+
+
+def _objects(path: str) -> list[str]:
+    """The objects that a url or a glob names."""
+    files = remote_files.find_remote(path)
+    if not files:
+        raise UserError(
+            f"no input files at {path}\n  looked at: objects below it\n"
+            "  to fix: check the url; names beginning with _ or . are skipped"
+        )
+    return files
 
 
 def _matches(pattern: str) -> list[str]:

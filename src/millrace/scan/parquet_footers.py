@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from millrace.identity.schemas import plain_type
+from millrace.scan.remote_files import is_remote, random_access
 
 _WRITERS: Final = re.compile(
     r"parquet-cpp-arrow |parquet-rs |DuckDB |Polars|parquet-mr version 1\.(1[0-9]|[2-9][0-9])\."
@@ -58,7 +59,7 @@ class ParquetFooter:
 
 def read_footer(path: str) -> ParquetFooter:
     """The footer of a file."""
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(random_access(path)) as file:
         meta, schema = file.metadata, file.schema_arrow
         groups = [meta.row_group(number) for number in range(meta.num_row_groups)]
         return ParquetFooter(
@@ -94,6 +95,8 @@ def _column_shares(meta: pq.FileMetaData) -> dict[str, float]:
 
 
 def _engine_columns(path: str, meta: pq.FileMetaData, schema: pa.Schema) -> frozenset[str]:
+    if is_remote(path):
+        return frozenset()
     if not _WRITERS.match(meta.created_by or "") or _alike(schema.names) or _WILD.search(path):
         return frozenset()
     leaves = (meta.schema.column(number) for number in range(meta.num_columns))

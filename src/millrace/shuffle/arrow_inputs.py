@@ -53,12 +53,14 @@ def stream_of(data: object) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_stream(data)
 
 
-def keep(store: LocalStore, rows: pa.RecordBatchReader, *, sync: bool) -> str:
-    """Write rows, unless they are there already; the path of their file."""
+def keep(store: Store, rows: pa.RecordBatchReader, *, sync: bool) -> str:
+    """Write rows, unless they are there already; the path of their file, or url of their object."""
     schema = plain_schema(rows.schema)
     check_names(schema)
     if not schema.names:
         raise UserError("from_arrow() of rows without columns\n  to fix: give at least one column")
+    if not isinstance(store, LocalStore):
+        return _keep_object(store, rows, schema)
     store.make_folder(layout.INPUTS)
     draft = store.path(f"{layout.INPUTS}/{secrets.token_hex(8)}{_DRAFT}")
     with storage_errors(f"writing {draft}"):
@@ -80,10 +82,28 @@ def keep(store: LocalStore, rows: pa.RecordBatchReader, *, sync: bool) -> str:
     return target
 
 
+def _keep_object(store: Store, rows: pa.RecordBatchReader, schema: pa.Schema) -> str:
+    """The same in a bucket: written on this host, and put under the digest of its bytes."""
+    with store.payload_folder(layout.INPUTS) as folder:
+        draft = os.path.join(folder, _DRAFT)
+        with storage_errors(f"writing {draft}"):
+            digest = _write(draft, rows, schema)
+            name = f"{digest}{_ROWS}"
+            os.rename(draft, os.path.join(folder, name))
+            size = os.path.getsize(os.path.join(folder, name))
+        store.touch(f"{layout.INPUTS}/{digest}{_USED}")
+        # An object appears whole, and its name says what it holds.
+        if store.sizes(layout.INPUTS, [name]).get(name) != size:
+            store.keep(folder, layout.INPUTS, [name], sync=True)
+    options = store.root.partition("?")[2]
+    return f"{store.path(f'{layout.INPUTS}/{name}')}?{options}"
+
+
 def note_use(store: Store, paths: Iterable[str]) -> None:
     """Mark these files as about to be read by a run, as far as they are kept here."""
     folder = store.path(layout.INPUTS)
-    for path in paths:
+    for given in paths:
+        path = given.partition("?")[0] if store.remote else given
         if os.path.dirname(path) == folder and path.endswith(_ROWS):
             name = os.path.basename(path).removesuffix(_ROWS)
             store.touch(f"{layout.INPUTS}/{name}{_USED}")
@@ -109,8 +129,7 @@ def remove_unused(
             continue
         with _locked(store, digest):
             if _is_unused(store, digest, before_ms):
-                with contextlib.suppress(FileNotFoundError):
-                    freed += os.stat(store.path(f"{layout.INPUTS}/{name}")).st_size
+                freed += store.sizes(layout.INPUTS, [name]).get(name, 0)
                 store.remove_file(f"{layout.INPUTS}/{name}")
                 store.remove_file(f"{layout.INPUTS}/{digest}{_USED}")
                 removed.append(f"{layout.INPUTS}/{name}")
@@ -127,7 +146,10 @@ def _is_unused(store: Store, digest: str, before_ms: int) -> bool:
 
 @contextlib.contextmanager
 def _locked(store: Store, digest: str) -> Iterator[None]:
-    """Keep others from making or removing the file meanwhile; not on a disk without locks."""
+    """Keep others from making or removing the file meanwhile; not where there are no locks."""
+    if store.remote:
+        yield
+        return
     lock = f"{layout.INPUTS}/{digest}{_LOCK}"
     with open(store.path(lock), "ab", opener=modes.opener) as file:
         with contextlib.suppress(OSError):

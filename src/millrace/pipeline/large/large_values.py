@@ -21,12 +21,14 @@ import pyarrow as pa
 import pyarrow.types as pt
 import xxhash
 
+from millrace.config import Config
 from millrace.errors import Corrupt, DataLost, UserError
 from millrace.faults import fault
 from millrace.storage import modes
 from millrace.storage.local import LocalStore, sync_folder
 from millrace.storage.object_address import is_url
-from millrace.storage.store import storage_errors
+from millrace.storage.store import Store, storage_errors
+from millrace.storage.workspace_home import store_at
 
 ROOT: Final = "large"
 GONE: Final = ".gone"
@@ -90,17 +92,17 @@ def store_large(
     Args:
         batch: rows as a function gave them.
         columns: those marked large.
-        workspace: its folder.
+        workspace: its folder, or url.
         folder: `folder_of(job, step)`.
     """
     schema = stored_schema(batch.schema, columns)
-    store = LocalStore(_folder(workspace))
+    store = store_at(workspace, Config())
     written: set[str] = set()
     arrays = [
         _put_column(store, folder, column, field.type, written) if field.name in columns else column
         for column, field in zip(batch.columns, schema, strict=True)
     ]
-    if written:
+    if written and not store.remote:
         with storage_errors(f"syncing {folder}"):
             for path in sorted(written):
                 sync_folder(store.path(path))
@@ -263,36 +265,33 @@ def _loaded(kind: pa.DataType) -> pa.DataType:
 
 
 def _put_column(
-    store: LocalStore, folder: str, column: pa.Array, kind: pa.DataType, written: set[str]
+    store: Store, folder: str, column: pa.Array, kind: pa.DataType, written: set[str]
 ) -> pa.Array:
     """A column of references; adds the folders to sync to `written`."""
     if is_reference(column.type):
         return column  # The function passed a value on.
-    paths: list[str | None] = []
-    sizes: list[int | None] = []
-    checksums: list[str | None] = []
-    for value in column:
-        if not value.is_valid:
-            paths.append(None)
-            sizes.append(None)
-            checksums.append(None)
-            continue
-        data = memoryview(value.as_buffer())
-        checksum = xxhash.xxh3_128_hexdigest(data)
-        paths.append(_put(store, folder, checksum, data, written))
-        sizes.append(len(data))
-        checksums.append(checksum)
-    fields = [pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), pa.array(checksums)]
-    fields[2] = fields[2].cast(pa.string())
+    values = [memoryview(value.as_buffer()) if value.is_valid else None for value in column]
+    checksums = [None if data is None else xxhash.xxh3_128_hexdigest(data) for data in values]
+    paths = store.each(
+        lambda given: None if given[1] is None else _put(store, folder, *given, written),
+        zip(checksums, values, strict=True),
+    )
+    sizes = [None if data is None else len(data) for data in values]
+    kinds = (pa.string(), pa.int64(), pa.string())
+    fields = list(map(pa.array, (paths, sizes, checksums), kinds))
     if kind == TEXT:
         fields.append(pa.array([None if p is None else _ENCODING for p in paths], pa.string()))
     return pa.StructArray.from_arrays(fields, fields=list(kind), mask=fields[0].is_null())
 
 
-def _put(store: LocalStore, folder: str, checksum: str, data: memoryview, seen: set[str]) -> str:
+def _put(store: Store, folder: str, checksum: str, data: memoryview, seen: set[str]) -> str:
     """The path of a file with this content, made if it is not there."""
     below = f"{folder}/{checksum[:2]}"
     path = f"{below}/{checksum}-{len(data)}"
+    if not isinstance(store, LocalStore):
+        # An object appears whole, and its name says what it holds.
+        store.create(path, bytes(data))
+        return path
     full = store.path(path)
     with storage_errors(f"writing {full}"):
         try:
@@ -361,6 +360,9 @@ def check_value(workspace: str, path: str, size: int, checksum: str) -> None:
 
 
 def _content(workspace: str, path: str) -> bytes | None:
+    if is_url(workspace):
+        _refuse_outside(workspace, path, is_inside=path.startswith(f"{ROOT}/"))
+        return store_at(workspace, Config()).read(path)
     full = checked_path(workspace, path)
     # A cleanup may have renamed the file, and will rename it back when it sees a use.
     for name in (full, full + GONE, full):
@@ -373,22 +375,20 @@ def _content(workspace: str, path: str) -> bytes | None:
     return None
 
 
-def _folder(workspace: str) -> str:
-    if is_url(workspace):
-        raise UserError(f"large values need a folder\n  found: {workspace}\n  to fix: use one")
-    return workspace
-
-
 def checked_path(workspace: str, path: str) -> str:
     """The full path of a value; refuses a path outside the workspace's large values."""
-    full = LocalStore(_folder(workspace)).path(path)
+    full = LocalStore(workspace).path(path)
     inside = os.path.join(os.path.realpath(workspace), ROOT) + os.sep
-    if not os.path.realpath(full).startswith(inside):
+    _refuse_outside(workspace, path, is_inside=os.path.realpath(full).startswith(inside))
+    return full
+
+
+def _refuse_outside(workspace: str, path: str, *, is_inside: bool) -> None:
+    if not is_inside:
         raise UserError(
             f"{path!r} is no large value of the workspace {workspace}\n"
             f"  to fix: read only what a step has put below {ROOT}/"
         )
-    return full
 
 
 def _bytes_of_rows(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.float64]]:
