@@ -122,6 +122,7 @@ if TYPE_CHECKING:
     from millrace.spark import register
     from millrace.spark_session import SessionBuilder, SparkSession
     from millrace.upkeep.findings import Problem, WorkspaceCheck
+    from millrace.upkeep.retention_rules import Retention
     from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does
     from millrace.workspace_reader import DataFrameReader
 
@@ -188,6 +189,7 @@ __all__ = [
     "ReadSession",
     "ReadsCutOff",
     "ReadsFailed",
+    "Retention",
     "Retriable",
     "RoundRobinPartitioner",
     "Run",
@@ -241,6 +243,7 @@ _PUBLIC = {
     "shuffle.runs": ("Run",),
     "shuffle.cleanup": ("CleanupReport",),
     "upkeep.findings": ("Problem", "WorkspaceCheck"),
+    "upkeep.retention_rules": ("Retention",),
     "datasets.dataset": ("Dataset",),
     "datasets.grouped_data": ("GroupedData",),
     "pipeline.define.job": ("Job",),

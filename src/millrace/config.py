@@ -74,6 +74,10 @@ class Config(Limits):
     # Clean-up of unfinished work.
     unfinished_grace: Duration = "1h"
     """Cleanup removes an unfinished attempt if its files have not changed for this long."""
+    retention_interval: Duration = "10m"
+    """What is older than the workspace's `Retention` says is removed this often."""
+    upkeep_look_ms: int = 5_000
+    """How often the owner looks whether it is time for that."""
     run_dead_after: Duration = "2m"
     """A run without a heartbeat for this long counts as dead."""
 

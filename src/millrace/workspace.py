@@ -32,6 +32,8 @@ from millrace.storage.modes import parse_mode
 from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.storage.workspace_token import given_token
 from millrace.transport.owner import broker_address
+from millrace.upkeep.retention_rules import Retention
+from millrace.upkeep.retention_rules import checked as checked_retention
 from millrace.workspace_sql import WorkspaceSql
 from millrace.workspace_upkeep import WorkspaceUpkeep
 
@@ -51,6 +53,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     accept_loss: AcceptLoss = False,
     create: bool | None = None,
     mode: str | None = None,
+    retention: Retention | None = None,
 ) -> Workspace:
     """Open a workspace. The first call that writes makes a new one; a call that reads makes none.
 
@@ -76,6 +79,8 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         mode: permissions of a new workspace, as for `chmod`: "0750" lets the group read, "2770"
             lets it write too. By default only this user has access, whatever the umask. The
             workspace stores its mode, and all processes follow it.
+        retention: how long shuffles and rows of journals and jobs are kept. It is recorded now, and
+            holds until another one is given; `Retention()` keeps everything again.
 
     Example:
         >>> import millrace as mr
@@ -87,6 +92,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     text, limits = path_text(path, "open"), checked_config(config)
     wanted = None if mode is None else parse_mode(mode)
     store = store_at(text, limits, mode=wanted)
+    rules = None if retention is None else checked_retention(retention)
     given_token()  # One that cannot be used is refused before anything is made.
     home = WorkspaceHome(store, create=create, mode=wanted)
     kind = broker_address.check_broker(broker)
@@ -94,6 +100,8 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     runtime = WorkspaceRuntime(
         home, store, spark, limits, kind, accept_loss=accept_loss, ledger=kept
     )
+    if rules is not None:
+        runtime.care.keep_rules(rules)
     return Workspace(runtime)
 
 

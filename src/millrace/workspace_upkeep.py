@@ -8,6 +8,7 @@ from millrace.durations import Duration, milliseconds
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.spark.workspace_runtime import WorkspaceRuntime
 from millrace.upkeep.findings import WorkspaceCheck
+from millrace.upkeep.retention_rules import Retention, as_given
 
 
 class WorkspaceUpkeep:
@@ -25,7 +26,7 @@ class WorkspaceUpkeep:
             0
         """
         ttl_ms = milliseconds(ttl, "cleanup(): ttl")
-        return self._runtime.cleanup(ttl_ms)
+        return self._runtime.care.cleanup(ttl_ms)
 
     def drop_runs(self, *, older_than: Duration) -> CleanupReport:
         """Remove whole runs that have ended and that began longer ago than this.
@@ -35,7 +36,16 @@ class WorkspaceUpkeep:
             ()
         """
         age_ms = milliseconds(older_than, "drop_runs(): older_than")
-        return self._runtime.drop_runs(age_ms)
+        return self._runtime.care.drop_runs(age_ms)
+
+    def retention(self) -> Retention:
+        """How long things are kept, as recorded; see `millrace.open`.
+
+        Example:
+            >>> ws.retention().shuffles is None
+            True
+        """
+        return as_given(self._runtime.care.rules())
 
     def verify(self, on_bytes: Callable[[int], None] = lambda _count: None) -> WorkspaceCheck:
         """Check everything at rest: every file, reference and checksum. Changes nothing.
@@ -49,4 +59,4 @@ class WorkspaceUpkeep:
             >>> ws.verify().ok
             True
         """
-        return self._runtime.verify(on_bytes)
+        return self._runtime.care.verify(on_bytes)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psycopg
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from tests.postgres.postgres_kit import Postgres
 from tests.unit.journal.journal_kit import SCHEMA, column, read_all
 
 import millrace as mr
+from millrace.cli.main import cli
 from millrace.config import Config
 from millrace.errors import BrokerStopped, DataLost, OwnerReplaced, StorageError
 from millrace.journal.ledger_log.log_broker import LogBroker
@@ -142,3 +146,37 @@ def test_a_workspace_on_postgresql_needs_its_address_once(tmp_path: Path, server
         assert ws.journals.read("a", 0).rows()["x"].to_pylist() == [1, 2]
     with pytest.raises(mr.UserError, match="have the ledger"), mr.open(path, ledger="files") as ws:
         ws.journals.list()
+
+
+def test_a_workspace_on_postgresql_is_checked_copied_and_restored(
+    tmp_path: Path, server: Postgres
+) -> None:
+    mill, kept, again = tmp_path / "mill", tmp_path / "kept", tmp_path / "again"
+    command = partial(CliRunner().invoke, cli, catch_exceptions=False)
+    given = ["--ledger", server.url]
+    with mr.open(mill, ledger=server.url, config=CONFIG) as ws:
+        ws.journals.create("a", pa.schema([("x", pa.int64())]))
+        for value in range(30):
+            ws.journals.append("a", pa.table({"x": [value]}))
+        ws.journals.append("a", pa.table({"x": list(range(30, 20_000))}))
+        assert "all right" in command(["verify", str(mill), *given]).output
+        assert command(["backup", str(mill), str(kept), *given]).exit_code == 0
+        ws.journals.append("a", pa.table({"x": [-1]}))
+        shutil.copytree(mill, tmp_path / "copy")
+        with pytest.raises(mr.UserError, match="is a copy"):
+            mr.open(tmp_path / "copy", ledger=server.url)
+        with pytest.raises(mr.UserError, match="in a database, which was not copied"):
+            command(["claim", str(tmp_path / "copy")])
+        ws.journals.append("a", pa.table({"x": [-2]}))
+
+        with pytest.raises(mr.UserError, match="holds a log of this workspace already"):
+            command(
+                ["restore", str(tmp_path / "x"), str(kept), "--same-id", "--ledger", server.url]
+            )
+        done = command(["restore", str(again), str(kept), *given])
+        assert done.exit_code == 0, done.output
+        with mr.open(again, ledger=server.url) as other:
+            assert other.journals.end_offset("a") == 20_000
+            other.journals.append("a", pa.table({"x": [5]}))
+            assert other.verify().problems == ()
+        assert ws.journals.end_offset("a") == 20_002

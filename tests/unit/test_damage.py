@@ -31,7 +31,7 @@ def mills(tmp_path_factory: pytest.TempPathFactory) -> Mills:
     root = tmp_path_factory.mktemp("at-rest")
     kit.build(root / "mill", seed=1, older=root / "older")
     kit.build(root / "another", seed=2)
-    shutil.copytree(root / "mill", root / "seen")
+    kit.copied(root / "mill", root / "seen")
     answers = kit.look(root / "seen", commands=True)
     assert [name for name, found in answers.items() if found.error is not None] == []
     return Mills(root / "mill", root / "older", root / "another", answers)
@@ -64,7 +64,7 @@ def check(mills: Mills, scratch: Path, name: str, damage: str, seed: int, *, all
     if bad is None:
         return "nothing to damage"
     path = scratch / "mill"
-    shutil.copytree(mills.whole, path)
+    kit.copied(mills.whole, path)
     (path / name).write_bytes(bad)
     case = f"{name}: {damage}, seed {seed}"
     try:

@@ -44,7 +44,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def mill(whole: Path, tmp_path: Path) -> Path:
-    shutil.copytree(whole, tmp_path / "mill")
+    kit.copied(whole, tmp_path / "mill")
     return tmp_path / "mill"
 
 
@@ -75,7 +75,7 @@ def test_a_link_out_of_the_workspace_is_not_followed(whole: Path, tmp_path: Path
     refused = []
     for name in one_of_each_kind(whole):
         mill = tmp_path / "mill"
-        shutil.copytree(whole, mill)
+        kit.copied(whole, mill)
         (mill / name).unlink()
         (mill / name).symlink_to(secret)
 

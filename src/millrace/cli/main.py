@@ -14,9 +14,10 @@ from millrace.cli.demo_command import demo
 from millrace.cli.job_commands import job
 from millrace.cli.journal_commands import journal
 from millrace.cli.reads_commands import reads
+from millrace.cli.retention_command import retention
 from millrace.cli.serve_command import serve
 from millrace.cli.shuffle_commands import shuffle
-from millrace.cli.upkeep_commands import backup, restore, verify
+from millrace.cli.upkeep_commands import backup, claim, restore, verify
 from millrace.errors import MillraceError
 from millrace.version import __version__
 
@@ -39,8 +40,8 @@ def cli(verbose: int) -> None:
         log_to_stderr(logging.INFO if verbose == 1 else logging.DEBUG)
 
 
-COMMANDS = (agent, backup, broker, completion, demo, job, journal, reads, restore, serve, shuffle)
-for command in (*COMMANDS, verify):
+COMMANDS = (agent, backup, broker, claim, completion, demo, job, journal, reads, restore, retention)
+for command in (*COMMANDS, serve, shuffle, verify):
     cli.add_command(command)
 
 

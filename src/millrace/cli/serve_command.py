@@ -82,6 +82,7 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str, ledger: s
         host=host,
         port=port,
         ledger=ledger,
+        upkeep=runtime_of(ws).care.look_after,
     )
     stop = stop_on_signals()
     owner = _own(owned, stop)

@@ -22,26 +22,34 @@ from rich.progress import (
 
 from millrace.cli.common import example, json_option, shown_time
 from millrace.cli.workspace_argument import opened, workspace_argument
-from millrace.errors import UserError
+from millrace.config import Config
 from millrace.storage.local import LocalStore
 from millrace.storage.object_address import is_url
-from millrace.storage.store import Store
+from millrace.storage.workspace_home import store_at
 from millrace.text import counted, human_bytes
 from millrace.upkeep.backup import make_backup
 from millrace.upkeep.backup_objects import FILES
+from millrace.upkeep.claim_copy import claim_copy
 from millrace.upkeep.findings import WorkspaceCheck, bytes_below
 from millrace.upkeep.restore import restore as restore_backup
 from millrace.upkeep.snapshots import is_backup
 from millrace.upkeep.verify import as_json as report_json
 from millrace.upkeep.verify_backup import verify_backup
+from millrace.workspace import open as open_workspace
 from millrace.workspace import runtime_of
+
+ledger_option = click.option(
+    "--ledger",
+    help="The address of a ledger in PostgreSQL, where the recorded one lacks a password or host.",
+)
 
 
 @example("millrace verify ./mill")
 @click.command()
 @workspace_argument
+@ledger_option
 @json_option
-def verify(workspace: str, *, as_json: bool) -> None:
+def verify(workspace: str, *, ledger: str | None, as_json: bool) -> None:
     """Check everything of WORKSPACE, or of a backup: every file, reference and checksum.
 
     Names what is missing or damaged, and exits with 1 if there is any. Changes nothing, takes no
@@ -51,7 +59,10 @@ def verify(workspace: str, *, as_json: bool) -> None:
         with byte_progress("checking", bytes_below(workspace)) as advance:
             check = verify_backup(LocalStore(workspace), advance)
     else:
-        with opened(workspace) as ws, byte_progress("checking", bytes_below(ws.path)) as advance:
+        with (
+            open_workspace(workspace, ledger=ledger, create=False) as ws,
+            byte_progress("checking", bytes_below(ws.path)) as advance,
+        ):
             check = ws.verify(advance)
     if as_json:
         click.echo(report_json(check))
@@ -67,16 +78,25 @@ def verify(workspace: str, *, as_json: bool) -> None:
 @click.option(
     "--keep", type=click.IntRange(min=1), help="Remove all but this many backups. Default: none."
 )
+@ledger_option
 @json_option
-def backup(workspace: str, target: str, keep: int | None, *, as_json: bool) -> None:
+def backup(
+    workspace: str, target: str, keep: int | None, *, ledger: str | None, as_json: bool
+) -> None:
     """Copy WORKSPACE to the folder TARGET while it is being written.
 
     The copy is consistent. Only files that no earlier backup in TARGET has are copied. A backup
     that was interrupted goes on where it stopped. Exits with 1 if files were missing.
     """
     with opened(workspace) as ws, byte_progress("copying", bytes_below(ws.path)) as advance:
-        source = on_disk(runtime_of(ws).store, "a backup")
-        done = make_backup(source, LocalStore(target), keep=keep, on_bytes=advance)
+        done = make_backup(
+            runtime_of(ws).store,
+            LocalStore(target),
+            ws.config,
+            keep=keep,
+            ledger=ledger,
+            on_bytes=advance,
+        )
     if as_json:
         click.echo(json.dumps(asdict(done)))
     else:
@@ -93,7 +113,7 @@ def backup(workspace: str, target: str, keep: int | None, *, as_json: bool) -> N
 
 @example("millrace restore ./mill /backups/mill")
 @click.command()
-@click.argument("workspace", type=click.Path(file_okay=False))
+@workspace_argument
 @click.argument("source", type=click.Path(file_okay=False))
 @click.option("--snapshot", type=int, help="Number of the backup. Default: the newest.")
 @click.option(
@@ -101,11 +121,24 @@ def backup(workspace: str, target: str, keep: int | None, *, as_json: bool) -> N
     is_flag=True,
     help="The original is gone for good: keep its id, and the keys of paid calls.",
 )
+@click.option(
+    "--ledger",
+    help="What is to keep the ledger of the journals: sqlite, files or postgresql://... "
+    "Default: what kept the original's.",
+)
 @json_option
 def restore(
-    workspace: str, source: str, snapshot: int | None, *, same_id: bool, as_json: bool
+    workspace: str,
+    source: str,
+    snapshot: int | None,
+    *,
+    same_id: bool,
+    ledger: str | None,
+    as_json: bool,
 ) -> None:
-    """Make WORKSPACE, a new folder, of a backup in SOURCE. Overwrites nothing.
+    """Make WORKSPACE, a new folder or part of a bucket, of a backup in SOURCE.
+
+    Overwrites nothing.
 
     By default the result is a new workspace with its own id, and its jobs give paid calls other
     keys than the original's: the original may still be running. Use --same-id only if it never runs
@@ -115,9 +148,11 @@ def restore(
     with byte_progress("restoring", size) as advance:
         done = restore_backup(
             LocalStore(source),
-            LocalStore(workspace),
+            store_at(workspace, Config()),
+            Config(),
             number=snapshot,
             same_id=same_id,
+            ledger=ledger,
             on_bytes=advance,
         )
     if as_json:
@@ -131,16 +166,6 @@ def restore(
     )
 
 
-def on_disk(store: Store, what: str) -> LocalStore:
-    """A workspace's folder; a bucket is refused."""
-    if isinstance(store, LocalStore):
-        return store
-    raise UserError(
-        f"{what} needs a workspace in a folder\n  found: {store.root}\n"
-        "  to fix: use the bucket's own means, such as versions and replication"
-    )
-
-
 def _print(check: WorkspaceCheck) -> None:
     for problem in check.problems:
         click.echo(str(problem), err=True)
@@ -148,6 +173,27 @@ def _print(check: WorkspaceCheck) -> None:
         click.echo(f"not checked: {text}")
     state = "all right" if check.ok else counted(len(check.problems), "problem")
     click.echo(f"{counted(check.files, 'file')}, {human_bytes(check.bytes)}: {state}")
+
+
+@example("millrace claim ./copy")
+@click.command()
+@workspace_argument
+@click.option(
+    "--same-id",
+    is_flag=True,
+    help="The original is gone for good: keep its id, and the keys of paid calls.",
+)
+def claim(workspace: str, *, same_id: bool) -> None:
+    """Make WORKSPACE, a plain copy of another one, a workspace of its own.
+
+    A copy (cp -r, rsync, a disk's snapshot) has the id, the token and the owner's address of its
+    original, so it cannot be opened as it is. All of it is checked first: a copy that was made
+    while its original was written may be torn, and is refused with what is missing.
+    """
+    with byte_progress("checking", bytes_below(workspace)) as advance:
+        store = store_at(workspace, Config())
+        workspace_id = claim_copy(store, Config(), same_id=same_id, on_bytes=advance)
+    click.echo(f"{store.root} is workspace {workspace_id}")
 
 
 @contextmanager

@@ -96,13 +96,7 @@ def drop_runs(store: Store, *, older_than_ms: int, now_ms: int, config: Config) 
     Attempts that other runs rely on stay until those runs go.
     """
     store.empty_trash()
-    doomed = [
-        query_id
-        for query_id in map(QueryId, store.numbers(layout.SHUFFLE))
-        if _age_ms(store, query_id, now_ms) >= older_than_ms
-        and not runs.is_alive(store, query_id, now_ms=now_ms, config=config)
-        and not _is_beginning(store, query_id, now_ms=now_ms, config=config)
-    ]
+    doomed = old_runs(store, older_than_ms=older_than_ms, now_ms=now_ms, config=config)
     had = [query_id for query_id in doomed if store.exists(layout.query_path(query_id))]
     everything = [a for query_id in doomed for a in _all_attempts(store, query_id)]
     removed, freed = _remove_marked(store, everything, apart_from=doomed, first=doomed)
@@ -110,6 +104,17 @@ def drop_runs(store: Store, *, older_than_ms: int, now_ms: int, config: Config) 
         _remove_shell(store, query_id, now_ms)
     reuse.sweep(store)
     return CleanupReport(expired=removed, runs=tuple(had), bytes=freed)
+
+
+def old_runs(store: Store, *, older_than_ms: int, now_ms: int, config: Config) -> list[QueryId]:
+    """The runs that `drop_runs` would remove."""
+    return [
+        query_id
+        for query_id in map(QueryId, store.numbers(layout.SHUFFLE))
+        if _age_ms(store, query_id, now_ms) >= older_than_ms
+        and not runs.is_alive(store, query_id, now_ms=now_ms, config=config)
+        and not _is_beginning(store, query_id, now_ms=now_ms, config=config)
+    ]
 
 
 def _remove_marked(
@@ -240,7 +245,9 @@ def _is_beginning(store: Store, query_id: QueryId, *, now_ms: int, config: Confi
 
 def _age_ms(store: Store, query_id: QueryId, now_ms: int) -> int:
     try:
-        return now_ms - runs.read_run(store, query_id).created_at_ms
+        created_at_ms = runs.read_run(store, query_id).created_at_ms
+        # A run that was interrupted may be resumed: it is as old as its last sign of life.
+        return now_ms - max(created_at_ms, store.changed_at_ms(layout.alive_path(query_id)) or 0)
     except (Corrupt, FormatError, UserError):
         changed = store.changed_at_ms(layout.query_folder(query_id))
         return 0 if changed is None else now_ms - changed

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,12 +41,10 @@ from millrace.reads.session_run import SessionOptions, SessionWorkspace
 from millrace.reads.thread_members import as_threads
 from millrace.scan.input_files import Paths
 from millrace.scan.source import Listing, open_source
-from millrace.shuffle import arrow_inputs, cleanup, runs
-from millrace.shuffle.cleanup import CleanupReport
+from millrace.shuffle import arrow_inputs, runs
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.dataset_runner import DatasetRunner
 from millrace.sql.sql_mode import SqlMode
-from millrace.storage.local import LocalStore
 from millrace.storage.store import Store
 from millrace.storage.workspace_home import WorkspaceHome
 from millrace.storage.workspace_token import mode_of, token_of
@@ -58,9 +56,7 @@ from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import OwnedWorkspace
 from millrace.transport.owner.owner_endpoint import JournalAddress
 from millrace.transport.owner.workspace_journals import WorkspaceJournals
-from millrace.upkeep.findings import WorkspaceCheck
-from millrace.upkeep.host_folders import clean_hosts
-from millrace.upkeep.verify import verify_workspace
+from millrace.upkeep.workspace_care import WorkspaceCare
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,16 +150,6 @@ class WorkspaceRuntime:
         """The token of the owner of the journals."""
         self.home.look()
         return token_of(self.store, is_for_journals=True)
-
-    def on_disk(self, what: str) -> LocalStore:
-        """The workspace's folder, for what a bucket cannot keep."""
-        if isinstance(self.store, LocalStore):
-            return self.store
-        raise UserError(
-            f"{what} need a workspace on a local or shared disk\n  found: {self.store.path('')}\n"
-            "  to fix: open a second workspace in a folder for them; a bucket keeps shuffles and "
-            "what datasets make of files and DataFrames"
-        )
 
     @property
     def analyzer(self) -> SparkAnalyzer:
@@ -298,30 +284,22 @@ class WorkspaceRuntime:
 
     def read_arrow_rows(self, data: object) -> Dataset:
         """Rows in memory as a dataset; they are saved in the workspace first."""
-        store = self.on_disk("rows of from_arrow")
         rows = arrow_inputs.stream_of(data)
         self.home.make()
-        path = arrow_inputs.keep(store, rows, sync=self.config.sync)
+        path = arrow_inputs.keep(self.store, rows, sync=self.config.sync)
         return self.read_files(path, "arrow", by_content=True)
 
-    def cleanup(self, ttl_ms: int) -> CleanupReport:
-        """Remove attempts and saved rows that are older than this and not needed."""
-        self.home.look()
-        now, config = _now_ms(), self.config
-        removed = cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now, config=config)
-        return clean_hosts(self.store, lambda: self._reachable_agents()[0], removed, config)
-
-    def drop_runs(self, age_ms: int) -> CleanupReport:
-        """Remove whole runs that have ended and are older than this."""
-        self.home.look()
-        now, config = _now_ms(), self.config
-        removed = cleanup.drop_runs(self.store, older_than_ms=age_ms, now_ms=now, config=config)
-        return clean_hosts(self.store, lambda: self._reachable_agents()[0], removed, config)
-
-    def verify(self, on_bytes: Callable[[int], None]) -> WorkspaceCheck:
-        """Check everything at rest."""
-        self.home.look()
-        return verify_workspace(self.store, self.open_shuffle, self.config, on_bytes)
+    @property
+    def care(self) -> WorkspaceCare:
+        """What checks the workspace, and removes what is no longer needed."""
+        return WorkspaceCare(
+            home=self.home,
+            store=self.store,
+            config=self.config,
+            agents=lambda: self._reachable_agents()[0],
+            open_shuffle=self.open_shuffle,
+            ledger=self._ledger,
+        )
 
     def shuffle_frame(self, shuffle: Shuffle) -> DataFrame:
         """A shuffle as a Spark DataFrame."""
@@ -382,6 +360,7 @@ class WorkspaceRuntime:
             joins_only=not self._is_reachable(),
             accept_loss=self._accept_loss,
             ledger=self._ledger,
+            upkeep=self.care.look_after,
         )
 
     def _is_local(self) -> bool:

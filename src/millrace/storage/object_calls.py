@@ -73,6 +73,8 @@ class ListedObject:
     name: str
     size: int
     changed_at_ms: int | None
+    tag: str = ""
+    """The server's, with the time: another one if the object was put again."""
 
 
 class BucketCalls:
@@ -169,9 +171,7 @@ class BucketCalls:
             for described in answer.get("Contents", ()):
                 name = described["Key"][len(prefix) :]
                 if name and not name.endswith("/"):
-                    yield ListedObject(
-                        name=name, size=described["Size"], changed_at_ms=self._time(described)
-                    )
+                    yield self._listed(name, described["Size"], described)
             if most is not None or not answer.get("IsTruncated"):
                 return
             given["ContinuationToken"] = answer["NextContinuationToken"]
@@ -185,8 +185,7 @@ class BucketCalls:
                 if _code(error) in _GONE:
                     return None
                 raise
-        size = answer["ContentLength"]
-        return ListedObject(name=relative, size=size, changed_at_ms=self._time(answer))
+        return self._listed(relative, answer["ContentLength"], answer)
 
     def abort_uploads(self, folder: str, *, begun_before_ms: int) -> None:
         """End uploads below a folder that were begun long ago and became no object."""
@@ -302,6 +301,10 @@ class BucketCalls:
         except self._refusals as error:
             if _code(error) != "NoSuchUpload":
                 raise
+
+    def _listed(self, name: str, size: int, described: Any) -> ListedObject:  # noqa: ANN401 - as botocore's
+        tag = f"{described['ETag']} {described['LastModified'].timestamp():.0f}"
+        return ListedObject(name=name, size=size, changed_at_ms=self._time(described), tag=tag)
 
     def _time(self, described: Any) -> int:  # noqa: ANN401 - as botocore's
         return self._ms(described["LastModified"])

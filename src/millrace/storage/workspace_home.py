@@ -18,6 +18,7 @@ from millrace.storage.local import LocalStore
 from millrace.storage.object_address import is_url
 from millrace.storage.object_store import open_object_store
 from millrace.storage.store import Store
+from millrace.storage.workspace_place import record_place, refuse_copy
 from millrace.storage.workspace_token import check_mode, make
 
 _SHOWN_MAX: Final = 5
@@ -67,6 +68,7 @@ class WorkspaceHome:
         self._id: str | None = None
         self._mark: Mark | None = None
         self._looked_until = 0.0
+        self._is_placed = False
         self._lock = threading.Lock()
         if not store.remote:
             _refuse_file(store.root)
@@ -75,7 +77,7 @@ class WorkspaceHome:
             if self._find() is None:
                 _refuse_restoring(store)
                 make(store, mode)
-            self.look()
+            self.make()
         elif create is False or store.exists(layout.WORKSPACE_FILE):
             self.look()
 
@@ -87,6 +89,8 @@ class WorkspaceHome:
         if self._store.remote and self._id is not None and time.monotonic() < self._looked_until:
             return self._id
         workspace_id = self._find()
+        if workspace_id is not None and self._id is None:
+            refuse_copy(self._store)
         with self._lock:
             if workspace_id is None:
                 raise self._gone() if self._id is not None else missing(self._store)
@@ -109,7 +113,11 @@ class WorkspaceHome:
             if (others := _others(self._store)) and self._find() is None:
                 raise _not_empty(self._store, others)
             make(self._store, self._mode)
-        return self.look()
+        workspace_id = self.look()
+        if not self._is_placed:
+            record_place(self._store)
+            self._is_placed = True
+        return workspace_id
 
     def is_there(self) -> bool:
         """Whether there is a workspace now."""
@@ -170,7 +178,7 @@ def _refuse_file(root: str) -> None:
 
 
 def _refuse_restoring(store: Store) -> None:
-    if not store.remote and store.exists(RESTORING_FILE):
+    if store.exists(RESTORING_FILE):
         raise UserError(
             f"{store.root} is being restored from a backup\n  found: {RESTORING_FILE}\n"
             "  to fix: wait for `millrace restore`, or run it again; or remove the folder"

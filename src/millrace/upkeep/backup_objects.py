@@ -16,9 +16,9 @@ import contextlib
 import json
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from io import FileIO
 from typing import BinaryIO, Final
 
 import xxhash
@@ -28,6 +28,7 @@ from millrace.faults import fault
 from millrace.storage import modes
 from millrace.storage.local import LocalStore, sync_folder
 from millrace.storage.store import storage_errors
+from millrace.upkeep.backup_source import BackupSource
 
 FILES: Final = "files"
 PROGRESS: Final = "progress.jsonl"
@@ -43,7 +44,7 @@ class FileEntry:
     """Within the workspace."""
     bytes: int
     mtime_ns: int
-    """Of the file that was copied: the next backup need not read an unchanged file."""
+    """See `SourceFile.changed`: the next backup need not read an unchanged file."""
     digest: str
     """XXH3-128, 32 hexadecimal digits."""
 
@@ -66,6 +67,7 @@ class BackupObjects:
         self.copied_files = 0
         self.copied_bytes = 0
         self._touched: set[str] = set()
+        self._lock = threading.Lock()
 
     def has(self, entry: FileEntry) -> bool:
         """Whether the bytes of a file are here, by name and length."""
@@ -75,21 +77,23 @@ class BackupObjects:
         except FileNotFoundError:
             return False
 
-    def put(self, source: str, path: str, length: int | None = None) -> FileEntry:
-        """Copy a file, or its first bytes.
+    def put(
+        self, source: BackupSource, path: str, *, name: str, length: int | None = None
+    ) -> FileEntry:
+        """Copy a file, or its first bytes, under a name. Called by several threads.
 
         Raises `FileNotFoundError` if it is gone, and `FileShortened` if it is too short.
         """
         self.store.make_folder(FILES)
         draft = self.store.path(f"{FILES}/{secrets.token_hex(8)}{_DRAFT}")
-        with open(source, "rb", buffering=0) as file, storage_errors(f"writing {draft}"):
-            mtime_ns = os.fstat(file.fileno()).st_mtime_ns
+        file, looked = source.open(path)
+        with file, storage_errors(f"writing {draft}"):
             try:
                 with open(draft, "xb", opener=modes.opener) as out:
                     digest, size = _copy(file, out, length, self.on_bytes)
-                    if length is not None and size < length:
-                        raise FileShortened(source)
-                    entry = FileEntry(path, size, mtime_ns, digest)
+                    if size < (looked.bytes if length is None else length):
+                        raise FileShortened(path)
+                    entry = FileEntry(name, size, looked.changed, digest)
                     is_new = not self.has(entry)
                     if is_new:
                         out.flush()
@@ -107,9 +111,10 @@ class BackupObjects:
         fault("backup.file.before_rename")
         os.replace(draft, target)
         fault("backup.file.after_rename")
-        self._touched.add(os.path.dirname(target))
-        self.copied_files += 1
-        self.copied_bytes += entry.bytes
+        with self._lock:
+            self._touched.add(os.path.dirname(target))
+            self.copied_files += 1
+            self.copied_bytes += entry.bytes
 
     def sync(self) -> None:
         """Make the names of new files durable."""
@@ -154,7 +159,7 @@ class BackupObjects:
         path = self.store.path(entry.object)
         with storage_errors(f"reading {path}"):
             try:
-                with open(path, "rb", buffering=0) as file:
+                with open(path, "rb") as file:
                     digest, size = _copy(file, out, None, self.on_bytes)
             except FileNotFoundError as error:
                 raise _gone(path, entry) from error
@@ -178,14 +183,15 @@ class BackupObjects:
 
             def note(entry: FileEntry) -> None:
                 fields = [entry.path, entry.bytes, entry.mtime_ns, entry.digest]
-                file.write(json.dumps(fields).encode() + b"\n")
-                file.flush()
+                with self._lock:
+                    file.write(json.dumps(fields).encode() + b"\n")
+                    file.flush()
 
             yield note
 
 
 def _copy(
-    source: BinaryIO | FileIO, out: BinaryIO, length: int | None, on_bytes: Callable[[int], None]
+    source: BinaryIO, out: BinaryIO, length: int | None, on_bytes: Callable[[int], None]
 ) -> tuple[str, int]:
     digest, size = xxhash.xxh3_128(), 0
     while length is None or size < length:

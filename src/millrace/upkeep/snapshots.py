@@ -42,6 +42,8 @@ class Snapshot:
     newest_run: int = 0
     left_out: Sequence[str] = ()
     """What is not in the backup, and why."""
+    ledger: str | None = None
+    """What kept the ledger of the journals; None if there were none."""
 
     @property
     def bytes(self) -> int:
@@ -147,6 +149,7 @@ def write(target: LocalStore, snapshot: Snapshot) -> None:
         "number": snapshot.number,
         "created_at_ms": snapshot.created_at_ms,
         "newest_run": snapshot.newest_run,
+        "ledger": snapshot.ledger,
         "left_out": list(snapshot.left_out),
         "empty": list(snapshot.empty),
         "files": [[e.path, e.bytes, e.mtime_ns, e.digest] for e in snapshot.files],
@@ -192,6 +195,7 @@ def _decoded(document: Document, number: int) -> Snapshot:
         workspace=document.text(documents.WORKSPACE),
         created_at_ms=document.whole("created_at_ms"),
         newest_run=document.whole("newest_run"),
+        ledger=document.text_or_none("ledger"),
         left_out=[str(text) for text in document.items("left_out")],
         empty=[_inside(path) for path in document.items("empty")],
         files=[_entry(*fields) for fields in document.items("files")],

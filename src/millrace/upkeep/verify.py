@@ -13,9 +13,10 @@ from millrace.reads.session.session_folder import read_status
 from millrace.storage import documents, layout, workspace_file
 from millrace.storage.local import LocalStore
 from millrace.storage.store import Store
+from millrace.storage.workspace_place import PLACE_FILE, decode_place
 from millrace.transport.owner import broker_address
 from millrace.upkeep.findings import Findings, WorkspaceCheck
-from millrace.upkeep.journal_folder import JournalPlace, journal_place
+from millrace.upkeep.journal_folder import NoJournals, journal_files
 from millrace.upkeep.verify_journals import verify_journals
 from millrace.upkeep.verify_shuffles import OpenShuffle, verify_inputs, verify_shuffles
 
@@ -25,8 +26,12 @@ def verify_workspace(
     open_shuffle: OpenShuffle,
     config: Config,
     on_bytes: Callable[[int], None] = lambda _count: None,
+    ledger: str | None = None,
 ) -> WorkspaceCheck:
-    """Check a workspace: shuffles, saved rows, journals, jobs, checkpoints, large values."""
+    """Check a workspace: shuffles, saved rows, journals, jobs, checkpoints, large values.
+
+    `ledger` is the address of the ledger, if one was given when the workspace was opened.
+    """
     found = Findings(on_bytes)
     with found.checking(store.path(layout.WORKSPACE_FILE)):
         data = store.read(layout.WORKSPACE_FILE)
@@ -36,10 +41,12 @@ def verify_workspace(
     verify_inputs(store, found)
     if isinstance(store, LocalStore):
         _verify_small_files(store, found)
-        place = JournalPlace(folder=None)
-        with found.checking(store.path(broker_address.HOME_FILE)):
-            place = journal_place(store)
-        verify_journals(store, place, config, found)
+    with found.checking(store.path(broker_address.HOME_FILE)):
+        files = journal_files(store, config, ledger)
+        if isinstance(files, NoJournals):
+            found.note(files.reason)
+        else:
+            verify_journals(store, files, config, found)
     return found.report()
 
 
@@ -48,6 +55,10 @@ def _verify_small_files(store: LocalStore, found: Findings) -> None:
     for name in sorted(set(folders)):
         with found.checking(store.path(f"reads/{name}")):
             read_status(store.path("reads"), name)
+    if (data := store.read(PLACE_FILE)) is not None:
+        with found.checking(store.path(PLACE_FILE)):
+            decode_place(data, where=store.path(PLACE_FILE))
+            found.looked(len(data))
     for name in ("served.json",):
         if (data := store.read(name)) is not None:
             with found.checking(store.path(name)):

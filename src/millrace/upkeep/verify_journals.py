@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 import pyarrow as pa
@@ -10,59 +9,49 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import DataLost, JournalUnknown, MillraceError, OffsetOutOfRange
 from millrace.journal.broker import Broker
-from millrace.journal.embedded.journals_at_rest import (
-    RangeCheck,
-    RestingJournals,
-    check_ledger,
-    resting_journals,
-)
-from millrace.journal.embedded.segment_reader import LEDGER
+from millrace.journal.embedded.journals_at_rest import RangeCheck, RestingJournals
 from millrace.pipeline.large import large_values
 from millrace.pipeline.report.run_history import RunHistory, job_names
 from millrace.pipeline.sinks import sink_files
 from millrace.reads.session.checkpoint_store import read_checkpoints, read_names
-from millrace.storage.local import LocalStore
+from millrace.storage.store import Store
 from millrace.upkeep.findings import Findings, kind_of
-from millrace.upkeep.journal_folder import JournalPlace
+from millrace.upkeep.journal_folder import JournalFiles
 
 _LOOKS_MAX: Final = 3
 """An owner that begins, or truncates, while it is looked at may make a right ledger look wrong."""
 
 
-def verify_journals(
-    store: LocalStore, place: JournalPlace, config: Config, found: Findings
-) -> None:
+def verify_journals(store: Store, files: JournalFiles, config: Config, found: Findings) -> None:
     """Check the journals of a workspace, wherever they are."""
-    if place.folder is None:
-        found.note(place.left_out)
-        return
-    path = os.path.join(place.folder, LEDGER)
     look = Findings(found.on_bytes)
     for number in range(_LOOKS_MAX):
         look = Findings(found.on_bytes if number == 0 else lambda _count: None)
         try:
-            check_ledger(place.folder)
-            with resting_journals(place.folder, config) as journals:
-                _verify_rows(place.folder, journals, config, look)
+            files.check(look)
+            with files.opened(config) as journals:
+                _verify_rows(files, journals, config, look)
                 _verify_records(journals, look)
                 _verify_large(store, journals, look)
         except MillraceError as error:
-            look.add(kind_of(error), path, str(error))
+            look.add(kind_of(error), files.name, str(error))
         if not look.problems:
             break
     found.take(look)
 
 
-def _verify_rows(folder: str, journals: RestingJournals, config: Config, found: Findings) -> None:
+def _verify_rows(
+    files: JournalFiles, journals: RestingJournals, config: Config, found: Findings
+) -> None:
     suspects: list[RangeCheck] = []
-    files: set[str] = set()
+    seen: set[str] = set()
     for checked in journals.check():
-        found.looked(checked.bytes, files=int(checked.path not in files))
-        files.add(checked.path)
+        found.looked(checked.bytes, files=int(checked.path not in seen))
+        seen.add(checked.path)
         if checked.problem is not None:
             suspects.append(checked)
     if suspects:
-        with resting_journals(folder, config) as again:
+        with files.opened(config) as again:
             for suspect in filter(again.is_wrong, suspects):
                 assert suspect.problem is not None
                 found.add(kind_of(suspect.problem), suspect.path, str(suspect.problem))
@@ -83,7 +72,7 @@ def _verify_records(journals: Broker, found: Findings) -> None:
                 sink_files.from_rows(rows, journal=info.name)
 
 
-def _verify_large(store: LocalStore, journals: Broker, found: Findings) -> None:
+def _verify_large(store: Store, journals: Broker, found: Findings) -> None:
     """Check every large value that a row refers to, once."""
     seen: set[str] = set()
     for info in journals.list():
@@ -104,7 +93,7 @@ def _verify_large(store: LocalStore, journals: Broker, found: Findings) -> None:
             offset = fetched.next_offset
 
 
-def _verify_values(store: LocalStore, column: pa.Array, seen: set[str], found: Findings) -> None:
+def _verify_values(store: Store, column: pa.Array, seen: set[str], found: Findings) -> None:
     paths, sizes, checksums = (field.to_pylist() for field in column.flatten()[:3])
     for path, size, checksum in zip(paths, sizes, checksums, strict=True):
         if path is None or path in seen:

@@ -19,6 +19,7 @@ from millrace.shuffle.index import decode_bin, decode_json
 from millrace.shuffle.manifest import Choice, Manifest
 from millrace.storage import layout
 from millrace.storage.store import Store, storage_errors
+from millrace.upkeep.backup_source import source_of
 from millrace.upkeep.findings import Findings, kind_of
 
 _READ_BYTES: Final = 1 << 20
@@ -156,7 +157,7 @@ def verify_inputs(store: Store, found: Findings) -> None:
             continue
         path = store.path(f"{layout.INPUTS}/{name}")
         with found.checking(path):
-            digest, size = _digest(path)
+            digest, size = _digest(store, f"{layout.INPUTS}/{name}")
             found.looked(size)
             if digest is not None and digest != name.removesuffix(_ROWS):
                 raise Corrupt(
@@ -166,17 +167,18 @@ def verify_inputs(store: Store, found: Findings) -> None:
                 )
 
 
-def _digest(path: str) -> tuple[str | None, int]:
+def _digest(store: Store, relative: str) -> tuple[str | None, int]:
     """The checksum and size of a file; None if it was removed meanwhile."""
     hashed, size = xxhash.xxh3_128(), 0
-    with storage_errors(f"reading {path}"):
+    with storage_errors(f"reading {store.path(relative)}"):
         try:
-            with open(path, "rb", buffering=0) as file:
-                while chunk := file.read(_READ_BYTES):
-                    hashed.update(chunk)
-                    size += len(chunk)
+            file, _ = source_of(store).open(relative)
         except FileNotFoundError:
             return None, size
+        with file:
+            while chunk := file.read(_READ_BYTES):
+                hashed.update(chunk)
+                size += len(chunk)
     return hashed.hexdigest(), size
 
 

@@ -40,7 +40,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def mill(whole: Path, tmp_path: Path) -> Path:
-    shutil.copytree(whole, tmp_path / "mill")
+    kit.copied(whole, tmp_path / "mill")
     return tmp_path / "mill"
 
 
@@ -126,7 +126,7 @@ def test_nothing_is_overwritten_and_nothing_is_mixed(mill: Path, tmp_path: Path)
     assert "within the other" in str(run("backup", mill, mill / "kept").exception)
     assert "holds no backup" in str(run("restore", tmp_path / "x", other).exception)
     with snapshots.locked(LocalStore(str(tmp_path / "kept"))), pytest.raises(Conflict):
-        make_backup(LocalStore(str(mill)), LocalStore(str(tmp_path / "kept")))
+        make_backup(LocalStore(str(mill)), LocalStore(str(tmp_path / "kept")), kit.CONFIG)
 
 
 QUICK = "backup.before_snapshot"
@@ -144,7 +144,7 @@ def test_a_killed_backup_leaves_the_last_one_whole_and_goes_on(
     whole: Path, tmp_path: Path, point: str
 ) -> None:
     mill, kept = tmp_path / "mill", tmp_path / "kept"
-    shutil.copytree(whole, mill)
+    kit.copied(whole, mill)
     done("backup", mill, kept)
     with mr.open(mill) as ws:
         ws.journals.append("acme/orders/eu", kit._rows(7, 900))
@@ -273,17 +273,6 @@ def test_missing_files_are_named_and_the_rest_is_copied(mill: Path, tmp_path: Pa
     assert f"missing: {victim.relative_to(mill)}" in result.output
     done("restore", tmp_path / "again", tmp_path / "kept")
     assert str(victim.relative_to(mill)) in run("verify", tmp_path / "again").output
-
-
-def test_journals_whose_ledger_is_a_log_are_not_checked_and_not_copied(tmp_path: Path) -> None:
-    mill = tmp_path / "mill"
-    with mr.open(str(mill), ledger="files", create=True) as ws:
-        ws.journals.create("numbers", numbers(1).schema)
-        ws.journals.append("numbers", numbers(3))
-
-    assert "their ledger is a log (files)" in str(done("verify", mill)["left_out"])
-    assert "ledger is a log" in str(run("backup", mill, tmp_path / "kept").exception)
-    assert not (tmp_path / "kept").exists(), "refused before anything is copied"
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def mill(whole: Path, tmp_path: Path) -> Iterator[Path]:
-    shutil.copytree(whole, tmp_path / "mill")
+    kit.copied(whole, tmp_path / "mill")
     yield tmp_path / "mill"
     shutil.rmtree(tmp_path / "mill")
 

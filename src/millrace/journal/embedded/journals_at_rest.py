@@ -26,7 +26,7 @@ from millrace.journal.embedded.ledger.ledger_port import AppendRange, InSegment,
 from millrace.journal.embedded.ledger.mark_files import CommitMark
 from millrace.journal.embedded.ledger.sqlite_ledger import LedgerStart, SqliteLedger
 from millrace.journal.embedded.row_storage import SEGMENTS
-from millrace.journal.embedded.segment_disk import LocalDisk
+from millrace.journal.embedded.segment_disk import LocalDisk, SegmentDisk
 from millrace.journal.embedded.segment_reader import LEDGER, SegmentReader
 
 _PAGE_RANGES: Final = 256
@@ -44,11 +44,20 @@ class RangeCheck:
     problem: MillraceError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RestingPlace:
+    """Where the files of journals are: a folder, or a disk to which their names are known."""
+
+    root: str
+    disk: SegmentDisk | None = None
+
+
 class RestingJournals(SegmentReader):
     """Reads journals without opening them. Made by `resting_journals`."""
 
-    def __init__(self, root: str, ledger: Ledger, book: Book, config: Config) -> None:
-        super().__init__(root, ledger, LocalDisk(), book, config, Times())
+    def __init__(self, place: RestingPlace, ledger: Ledger, book: Book, config: Config) -> None:
+        super().__init__(place.root, ledger, place.disk or LocalDisk(), book, config, Times())
+        self._is_folder = place.disk is None
 
     def check(self) -> Iterator[RangeCheck]:
         """Read every row of every journal, and compare it with its checksum."""
@@ -102,6 +111,9 @@ class RestingJournals(SegmentReader):
             problem=problem,
         )
 
+    def _path(self, file: str) -> str:
+        return super()._path(file) if self._is_folder else file
+
     def adoption_folder(self) -> str:
         """Nothing is adopted here."""
         raise self._refused()
@@ -131,14 +143,16 @@ class RestingJournals(SegmentReader):
 
 
 @contextmanager
-def resting_journals(root: str, config: Config) -> Iterator[RestingJournals]:
-    """The journals of a folder as they are now."""
-    path = os.path.join(root, LEDGER)
+def resting_journals(
+    place: RestingPlace, config: Config, path: str | None = None
+) -> Iterator[RestingJournals]:
+    """The journals of a folder as they are now; `path` is the ledger, if it is elsewhere."""
+    path = path or os.path.join(place.root, LEDGER)
     check_version(path)
-    reserve = Reserve(root, config.journal_reserve_bytes)
+    reserve = Reserve(os.path.dirname(path), config.journal_reserve_bytes)
     ledger = SqliteLedger(path, config, LedgerStart(is_read_only=True, reserve=reserve))
     try:
-        journals = RestingJournals(root, ledger, ledger.load().book, config)
+        journals = RestingJournals(place, ledger, ledger.load().book, config)
     except BaseException:
         ledger.close()
         raise
@@ -153,9 +167,16 @@ def check_ledger(root: str) -> None:
     path = os.path.join(root, LEDGER)
     check_version(path)
     ledger_check.check(root, path, os.path.join(root, SEGMENTS), accept_loss=False)
+    check_integrity(path)
+
+
+def check_integrity(path: str) -> None:
+    """Raise if the file of a ledger is damaged, or its tables contradict each other."""
     with reported(path, "reading"), ledger_check.reading(path) as db:
         complaints = [row[0] for row in db.execute("PRAGMA integrity_check")]
-    if complaints != ["ok"]:
+        if complaints == ["ok"]:
+            complaints = ledger_check.contradictions(db)
+    if complaints:
         raise Corrupt(
             f"ledger {path} is damaged\n  found: {'; '.join(complaints[:3])}\n"
             "  to fix: restore it from a backup"
@@ -193,17 +214,10 @@ def copy_ledger(root: str, to: str) -> None:
 
 
 def files_named(ledger: str) -> dict[str, int]:
-    """The files that a copy of a ledger names, relative to the journals' folder, with lengths."""
+    """The files that a ledger names, relative to the journals' folder, with lengths."""
     with reported(ledger, "reading"), ledger_check.reading(ledger) as db:
         rows = db.execute("SELECT file, bytes FROM segments WHERE bytes > 0").fetchall()
         return {ledger_tables.file_of(file): int(size) for file, size in rows}
-
-
-def is_named(root: str, file: str) -> bool:
-    """Whether the ledger of a folder names a file now."""
-    path = os.path.join(root, LEDGER)
-    with reported(path, "reading"), ledger_check.reading(path) as db:
-        return db.execute("SELECT 1 FROM segments WHERE file = ?", (file,)).fetchone() is not None
 
 
 def mark_copy(ledger: str) -> None:

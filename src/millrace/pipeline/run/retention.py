@@ -8,9 +8,11 @@ to remove them. The number of removed rows is recorded first, so that counts sta
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
+
+import pyarrow.compute as pc
 
 from millrace.errors import StillNeeded
 from millrace.faults import fault
@@ -24,6 +26,8 @@ from millrace.pipeline.core.job_record import JobPart, JobRecord
 from millrace.pipeline.report.job_counts import Counting, journals_of
 from millrace.pipeline.report.run_history import RunHistory
 
+OldRows = Callable[[str, int, int], int]
+"""Up to where the rows of a journal, between two offsets, are old enough to go."""
 _KEPT: Final = 16
 """Offsets of a record of calls that stay: its last row and the end marks of its transaction."""
 
@@ -52,6 +56,7 @@ def free_read_rows(
     run: int,
     lease: Lease | None = None,
     everything: bool,
+    limit: OldRows | None = None,
 ) -> TruncationReport:
     """Remove the rows that all readers in the job have read.
 
@@ -61,6 +66,7 @@ def free_read_rows(
         run: the number of the run that removes them.
         lease: the lease for the transaction.
         everything: also rows of sources and expensive steps, and old records of calls.
+        limit: says up to where rows are old enough; all of them by default.
     """
     broker = history.broker
     history.look()
@@ -71,7 +77,7 @@ def free_read_rows(
         cut
         for part in record.kept
         if _is_cheap(part) or (everything and part.kind != "journals")
-        for cut in _cuts(broker, record, part, journals, counting)
+        for cut in _cuts(broker, record, part, journals, counting, limit)
     ]
     if cuts:
         detail = {"journals": {str(cut.info.id): [cut.to, cut.rows_below] for cut in cuts}}
@@ -90,12 +96,17 @@ def free_read_rows(
     return TruncationReport(removed, len(cuts))
 
 
-def free_all(broker: Broker, job: str) -> TruncationReport:
-    """Remove the read rows of all steps. A step that read them cannot be `reset` afterwards."""
+def free_all(broker: Broker, job: str, limit: OldRows | None = None) -> TruncationReport:
+    """Remove the read rows of all steps. A step that read them cannot be `reset` afterwards.
+
+    `limit` says up to where rows of a journal are old enough.
+    """
     history = RunHistory.open(broker, job)
     record = history.record() or JobRecord(job)
     last = history.last_started()
-    return free_read_rows(history, record, run=0 if last is None else last.run, everything=True)
+    return free_read_rows(
+        history, record, run=0 if last is None else last.run, everything=True, limit=limit
+    )
 
 
 def _is_cheap(part: JobPart) -> bool:
@@ -108,6 +119,7 @@ def _cuts(
     part: JobPart,
     journals: Mapping[str, JournalInfo],
     counting: Counting,
+    limit: OldRows | None,
 ) -> list[_Truncation]:
     prefix = record.output_of(part)
     readers = record.readers(part.name)
@@ -124,12 +136,29 @@ def _cuts(
         if any(offset is None for offset in done):
             continue
         lowest = min(reader_positions, key=lambda position: int(position.committed or 0))
-        to = int(lowest.committed or 0)
+        read_to = int(lowest.committed or 0)
+        to = read_to if limit is None else min(read_to, limit(name, everyone.start, read_to))
         # With rows appended between the two looks the count would be wrong; there is a next time.
         if to > everyone.start and lowest.end == everyone.end:
             before = counting.rows_below(info.id, everyone.start)
-            cuts.append(_Truncation(info, to, before + everyone.backlog - lowest.backlog))
+            rows = everyone.backlog - lowest.backlog
+            if to < read_to:
+                rows -= _rows_between(broker, name, to, read_to)
+            cuts.append(_Truncation(info, to, before + rows))
     return cuts
+
+
+def _rows_between(broker: Broker, name: str, begin: int, end: int) -> int:
+    """Committed rows of a part of a journal, counted by reading them."""
+    rows = 0
+    while begin < end:
+        fetched = broker.read(name, begin)
+        if fetched.num_rows:
+            rows += int(pc.sum(pc.less(fetched.stored()[OFFSET], end)).as_py())
+        if fetched.next_offset == begin:
+            break
+        begin = fetched.next_offset
+    return rows
 
 
 def _shorten_records(

@@ -134,6 +134,16 @@ class LiveReads:
         if self.closed.is_set():
             raise LiveClosed
 
+    def needed_from(self, journal: str) -> int | None:
+        """The lowest offset that an open reader of a journal may still ask for."""
+        with self._lock:
+            rings = [ring for key, ring in self._rings.items() if key.journal == journal]
+        lowest: list[int] = []
+        for running in rings:
+            with running.changed:
+                lowest += [int(each.next) for each in running.ring.subscribers.values()]
+        return min(lowest, default=None)
+
     def rings(self) -> dict[RingKey, int]:
         """The rings, and the number of subscribers of each."""
         with self._lock:

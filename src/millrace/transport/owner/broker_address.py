@@ -26,7 +26,7 @@ from millrace.storage.store import Store
 from millrace.storage.workspace_home import store_at
 from millrace.transport.agent.agent_launch import own_host
 from millrace.transport.flight.tls import own_certificate
-from millrace.transport.owner.journal_owner import OwnedWorkspace
+from millrace.transport.owner.journal_owner import OwnedWorkspace, OwnerUpkeep
 from millrace.transport.owner.owner_endpoint import READ_ONLY
 from millrace.transport.owner.owner_life import LifeWatch, OpenLog
 
@@ -123,26 +123,24 @@ def recorded_ledger(store: Store) -> str | None:
     )
 
 
+def decision_log(store: Store, workspace_id: str, ledger: str, config: Config) -> DecisionLog:
+    """The log of a workspace's journals. Nothing is made or read yet."""
+    if ledger == FILES:
+        return StoreLog(store, FOLDER, config)
+    return PostgresLog(ledger, workspace_id, config)
+
+
 def _log_opener(
     store: Store, workspace_id: str, ledger: str, config: Config, accept_loss: AcceptLoss
 ) -> OpenLog:
     """How to take journals over whose ledger is a log."""
 
     def take_over(known_end: int, epoch_seen: int | None) -> LogBroker:
-        log: DecisionLog
-        if ledger == FILES:
-            log = StoreLog(store, FOLDER, config)
-        else:
-            log = PostgresLog(ledger, workspace_id, config)
+        log = decision_log(store, workspace_id, ledger, config)
         if isinstance(store, LocalStore):
             store.path(FOLDER)  # A link that leads elsewhere is refused.
-        fields = {
-            documents.WORKSPACE: workspace_id,
-            "broker": EMBEDDED,
-            "ledger": _without_password(ledger),
-        }
         store.probe()
-        if not store.create(HOME_FILE, documents.seal({"version": _VERSION, **fields})):
+        if not record_home(store, workspace_id, EMBEDDED, ledger):
             resolve_ledger(store, EMBEDDED, ledger)  # Another process was first.
         return LogBroker.open_log(
             store,
@@ -199,10 +197,14 @@ def recorded(store: Store) -> str | None:
     )
 
 
-def record_home(store: LocalStore, workspace_id: str | None, kind: str) -> None:
-    """Record where the journals of a workspace are."""
+def record_home(
+    store: Store, workspace_id: str | None, kind: str, ledger: str | None = None
+) -> bool:
+    """Record where the journals of a workspace are, unless that is known; whether it was not."""
     fields = {documents.WORKSPACE: workspace_id, "broker": kind}
-    store.create(HOME_FILE, documents.seal({"version": _VERSION, **fields}))
+    if ledger not in (None, SQLITE):
+        fields["ledger"] = _without_password(ledger)
+    return store.create(HOME_FILE, documents.seal({"version": _VERSION, **fields}))
 
 
 def _known_kind(document: Document) -> str:
@@ -289,6 +291,7 @@ def owned_workspace(
     joins_only: bool = False,
     accept_loss: AcceptLoss = False,
     ledger: str | None = None,
+    upkeep: OwnerUpkeep | None = None,
 ) -> OwnedWorkspace:
     """A workspace whose journals are to be owned.
 
@@ -319,6 +322,7 @@ def owned_workspace(
         if is_log
         else None,
         watch=LifeWatch(config),
+        upkeep=upkeep,
     )
 
 

@@ -30,7 +30,7 @@ from millrace.journal.embedded import folder_takeover
 from millrace.journal.ledger_log.log_broker import LogBroker
 from millrace.reads.live.follow_requests import FollowRequest, Message
 from millrace.reads.live.follower import messages
-from millrace.reads.live.live_reads import LiveClosed
+from millrace.reads.live.live_reads import LiveClosed, LiveReads
 from millrace.storage import modes
 from millrace.storage.local import sync_file
 from millrace.storage.store import Store, storage_errors
@@ -52,6 +52,10 @@ OWNER_TIDY_MS_MAX: Final = 300_000
 
 _TICKS_PER_IDLE: Final = 4
 _log: Final = logging.getLogger(__name__)
+
+
+OwnerUpkeep = Callable[[Broker, LiveReads, WakeUp], None]
+"""Looks after a workspace: with the owner's broker, its open readers, and what stops it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,8 @@ class OwnedWorkspace:
     take_over: OpenLog | None = None
     """Opens journals whose log decides who owns them."""
     watch: LifeWatch = field(default_factory=lambda: LifeWatch(Config()))
+    upkeep: OwnerUpkeep | None = None
+    """Called now and then in a thread of its own, to remove what is no longer kept."""
 
 
 class Owner:
@@ -94,6 +100,7 @@ class Owner:
         self._ending = threading.Lock()
         self._stop = WakeUp()
         self._keeper = WorkerThread(self._keep, "millrace-owner")
+        self._upkeep = WorkerThread(self._look_after, "millrace-retention")
         identity = OwnerIdentity(
             workspace_id=workspace.workspace_id,
             epoch=self.epoch,
@@ -170,6 +177,8 @@ class Owner:
             atexit.unregister(_close_all)
             atexit.register(_close_all)
             owner._keeper.start()
+            if workspace.upkeep is not None:
+                owner._upkeep.start()
             if owner._life is not None:
                 owner._life.start()
         except BaseException:
@@ -185,8 +194,9 @@ class Owner:
         self._stop.stop()
         wait_ms = self.workspace.config.owner_stop_ms_max
         self._end(wait_ms)
-        # It may be in the middle of tidying, which ends by itself.
-        still_running([self._keeper], wait_ms)
+        # They may be in the middle of tidying, which ends by itself.
+        begun = [self._upkeep] if self._upkeep.ident is not None else []
+        still_running([self._keeper, *begun], wait_ms)
 
     def _end(self, wait_ms: int) -> None:
         with self._ending:
@@ -231,6 +241,20 @@ class Owner:
                 tidied_at = now
                 self._tidy()
         self.close()
+
+    def _look_after(self) -> None:
+        """Let the workspace be looked after, for as long as this is the owner."""
+        upkeep = self.workspace.upkeep
+        assert upkeep is not None, "the thread is started only then"
+        while self._stop.sleep(self.workspace.config.upkeep_look_ms / 1000):
+            if _is_read_only(self.broker):
+                return
+            try:
+                upkeep(self.broker, self.server.live, self._stop)
+            except BrokerStopped:
+                self._stop.stop()
+            except MillraceError as error:
+                _log.warning("old rows and files were not all removed: %s", error)
 
     def _tidy(self) -> None:
         try:

@@ -139,7 +139,7 @@ def _look(
             file_commit=_file_commit(db, path),
             file_commit_expected=expected,
             is_checksum_wrong=is_summed and checksum != _checksum(mark),
-            contradictions=[] if is_summed else _contradictions(db),
+            contradictions=[] if is_summed else contradictions(db),
             newer_segments=newer,
             newest_segment=newest,
         )
@@ -189,7 +189,8 @@ def _openings(db: sqlite3.Connection, version: int) -> dict[int, LedgerOpening]:
     return {epoch: LedgerOpening(id=id_, first_commit=first) for epoch, id_, first in rows}
 
 
-def _contradictions(db: sqlite3.Connection) -> list[str]:
+def contradictions(db: sqlite3.Connection) -> list[str]:
+    """Journals whose ranges do not end where they do, in words."""
     return [
         f"journal {name!r} ends at {end} with {rows} rows, its ranges at {last} with {counted}"
         for name, end, rows, last, counted in db.execute(ledger_tables.CONTRADICTIONS)
