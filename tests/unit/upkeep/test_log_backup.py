@@ -96,7 +96,7 @@ def test_every_damaged_or_missing_file_of_a_log_is_named(tmp_path: Path) -> None
         at = len(data) // 2  # Of a file of rows, the head is not read.
         victim.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
         assert run("verify", mill).exit_code == 1, victim
-        if victim != newest:  # Without it the one before is as good.
+        if victim.parent != newest.parent:  # Without one, records and the one before are as good.
             victim.unlink()
             report = run("verify", mill)
             assert report.exit_code == 1, victim

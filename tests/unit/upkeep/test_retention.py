@@ -110,7 +110,7 @@ def test_the_owner_removes_by_itself_and_the_rule_outlives_its_application(tmp_p
         ws.journals.append("a", rows(1, 2))
         ended, resumable = _run(ws), _run(ws)
         runs.end_run(runtime_of(ws).store, ended)
-        runs.begin_run(runtime_of(ws).store, plan="last", about={})
+        runs.begin_run(runtime_of(ws).store, plan="last", about={}, now_ms=1000)
         (mill / "shuffle" / str(resumable) / "alive").touch()
     with mr.open(mill, config=CONFIG) as ws:  # Another application, which says nothing of it.
         _until(lambda: ws.journals.start_offset("a") == 2)
@@ -144,7 +144,7 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 def test_open_followers_are_known_with_the_lowest_offset_they_may_ask_for() -> None:
     live = LiveReads(MemoryBroker(QUIET), QUIET)
-    key = RingKey("a", JournalId(1))
+    key = RingKey(journal="a", id=JournalId(1))
     ahead = live.subscribe(key, WHOLE, Offset(7))
     behind = live.subscribe(key, WHOLE, Offset(2))
     assert (live.needed_from("a"), live.needed_from("b")) == (2, None)
