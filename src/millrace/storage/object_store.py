@@ -122,6 +122,8 @@ class ObjectStore:
     def replace(self, relative: str, data: bytes) -> None:
         """Put an object, over an earlier one."""
         self.calls.put(relative, data)
+        if relative == layout.WORKSPACE_FILE:
+            self._workspace_id = None  # A copy that was claimed has another one.
 
     def claim(self, relative: str) -> bool:
         """Be the first in a folder; exactly one of many callers gets True."""
