@@ -42,7 +42,7 @@ ATTEMPT = AttemptId.of(1, 0, 0, 1)
 
 def test_opening_leaves_nothing_but_the_workspaces_name(bucket: ObjectStore, url: str) -> None:
     ws = mr.open(url, create=True)
-    assert keys(bucket) == {"workspace.json"}
+    assert keys(bucket) == {"workspace.json", "place.json"}
     assert mr.open(url).id == ws.id
     assert SECRET not in ws.path
     assert json.loads(bucket.read("workspace.json") or b"")["id"] == ws.id
