@@ -107,13 +107,13 @@ def test_a_server_that_waits_takes_over_when_the_first_is_killed(url: str) -> No
     second: subprocess.Popen[bytes] | None = None
     try:
         _until(lambda: _owner(store) == first.pid)
-        second = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        second = waiting = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         with mr.open(url) as ws:
             ws.journals.append("a", pa.table({"x": [2]}))
             os.kill(first.pid, signal.SIGKILL)
             ws.journals.append("a", pa.table({"x": [3]}), producer="p", sequence=1)
             assert ws.journals.read("a", 0).rows()["x"].to_pylist() == [1, 2, 3]
-        _until(lambda: second is not None and _owner(store) == second.pid)
+        _until(lambda: _owner(store) == waiting.pid)
     finally:
         for process in (first, second):
             if process is not None:

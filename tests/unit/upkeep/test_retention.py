@@ -19,7 +19,7 @@ import millrace as mr
 from millrace.cli.main import cli
 from millrace.config import Config
 from millrace.errors import OffsetOutOfRange, UserError
-from millrace.ids import AttemptId
+from millrace.ids import AttemptId, QueryId
 from millrace.journal.api import broker_of
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.memory import MemoryBroker
@@ -124,7 +124,7 @@ def test_the_owner_removes_by_itself_and_the_rule_outlives_its_application(tmp_p
         assert "everything is kept" in CliRunner().invoke(cli, ["retention", str(mill)]).output
 
 
-def _run(ws: Workspace) -> int:
+def _run(ws: Workspace) -> QueryId:
     store = runtime_of(ws).store
     assert isinstance(store, LocalStore)
     run = runs.begin_run(store, plan="scan", about={"map_tasks": 1, "stages": 1}, now_ms=1000)

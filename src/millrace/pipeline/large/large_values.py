@@ -271,12 +271,11 @@ def _put_column(
     if is_reference(column.type):
         return column  # The function passed a value on.
     values = [memoryview(value.as_buffer()) if value.is_valid else None for value in column]
-    checksums = [None if data is None else xxhash.xxh3_128_hexdigest(data) for data in values]
     paths = store.each(
-        lambda given: None if given[1] is None else _put(store, folder, *given, written),
-        zip(checksums, values, strict=True),
+        lambda data: None if data is None else _put(store, folder, data, written), values
     )
     sizes = [None if data is None else len(data) for data in values]
+    checksums = [path and os.path.basename(path).partition("-")[0] for path in paths]
     kinds = (pa.string(), pa.int64(), pa.string())
     fields = list(map(pa.array, (paths, sizes, checksums), kinds))
     if kind == TEXT:
@@ -284,8 +283,9 @@ def _put_column(
     return pa.StructArray.from_arrays(fields, fields=list(kind), mask=fields[0].is_null())
 
 
-def _put(store: Store, folder: str, checksum: str, data: memoryview, seen: set[str]) -> str:
+def _put(store: Store, folder: str, data: memoryview, seen: set[str]) -> str:
     """The path of a file with this content, made if it is not there."""
+    checksum = xxhash.xxh3_128_hexdigest(data)
     below = f"{folder}/{checksum[:2]}"
     path = f"{below}/{checksum}-{len(data)}"
     if not isinstance(store, LocalStore):
