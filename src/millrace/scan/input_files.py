@@ -90,8 +90,9 @@ def find_files(paths: Paths) -> FoundFiles:
     for path in given:
         text = path_text(path, "reading files")
         if remote_files.is_remote(text):
-            files.update(_objects(text))
-            bases.add(remote_files.base_of(text))
+            objects = _objects(text)
+            files.update(objects)
+            bases.update(remote_files.base_of(file, text) for file in objects)
             continue
         for match in _expand(text):
             files.update(_walk(match))

@@ -53,12 +53,12 @@ def find_remote(path: str) -> list[str]:
     )
 
 
-def base_of(path: str) -> str:
-    """The part of a url that a user named, without a glob: folders below it may be columns."""
-    plain = path.partition("?")[0].rstrip("/")
-    parts = plain.split("/")
-    fixed = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))
-    return "/".join(parts[:fixed])
+def base_of(file: str, path: str) -> str:
+    """The folder that a url or glob names, of a file behind it: folders below may be columns."""
+    named = path.partition("?")[0].rstrip("/").split("/")
+    parts = file.partition("?")[0].split("/")
+    is_folder = len(parts) > len(named) and "**" not in named
+    return "/".join(parts[: len(named)] if is_folder else parts[:-1])
 
 
 def look_at(path: str) -> RemoteVersion | None:

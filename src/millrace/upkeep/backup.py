@@ -32,7 +32,7 @@ from millrace.transport.owner import broker_address
 from millrace.upkeep import snapshots
 from millrace.upkeep.backup_objects import PROGRESS, BackupObjects, FileEntry, FileShortened
 from millrace.upkeep.backup_source import BackupSource, FolderSource, source_of
-from millrace.upkeep.journal_folder import JournalFiles, NoJournals, journal_files
+from millrace.upkeep.journal_folder import KeptJournals, NoJournals, journal_files
 from millrace.upkeep.snapshots import Snapshot
 
 _ROUNDS_MAX: Final = 20
@@ -158,7 +158,7 @@ def make_backup(
     )
 
 
-def _copy_all(backup: _Backup, journals: JournalFiles | NoJournals) -> None:
+def _copy_all(backup: _Backup, journals: KeptJournals | NoJournals) -> None:
     source = backup.source
     backup.add(layout.WORKSPACE_FILE)
     _copy_large(backup)
@@ -189,7 +189,7 @@ def _copy_large(backup: _Backup) -> None:
             backup.add_from(backup.source, path, name)
 
 
-def _copy_journals(backup: _Backup, journals: JournalFiles) -> None:
+def _copy_journals(backup: _Backup, journals: KeptJournals) -> None:
     """Copy the ledger, then the files that it names; again if one was removed meanwhile."""
     for _ in range(_ROUNDS_MAX):
         with scratch_folder(backup.objects.store.root, ".ledger-") as scratch:
@@ -209,7 +209,7 @@ def _copy_journals(backup: _Backup, journals: JournalFiles) -> None:
     )
 
 
-def _copy_segments(backup: _Backup, journals: JournalFiles, named: dict[str, int]) -> list[str]:
+def _copy_segments(backup: _Backup, journals: KeptJournals, named: dict[str, int]) -> list[str]:
     """Copy what is published of each file; those that are gone."""
     prefix = f"{broker_address.FOLDER}/"
     for path in [path for path in backup.files if path.startswith(prefix)]:

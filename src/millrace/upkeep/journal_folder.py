@@ -28,7 +28,7 @@ from millrace.upkeep.findings import Findings, kind_of
 _SCRATCH: Final = "verify-"
 
 
-class JournalFiles(Protocol):
+class KeptJournals(Protocol):
     """The journals of a workspace at rest."""
 
     @property
@@ -69,29 +69,29 @@ class FolderJournals:
 
     @property
     def name(self) -> str:
-        """See `JournalFiles.name`."""
+        """See `KeptJournals.name`."""
         return os.path.join(self._root, LEDGER)
 
     @property
     def ledger(self) -> str:
-        """See `JournalFiles.ledger`."""
+        """See `KeptJournals.ledger`."""
         return broker_address.SQLITE
 
     def check(self, found: Findings) -> None:
-        """See `JournalFiles.check`."""
+        """See `KeptJournals.check`."""
         del found
         journals_at_rest.check_ledger(self._root)
 
     def opened(self, config: Config) -> AbstractContextManager[RestingJournals]:
-        """See `JournalFiles.opened`."""
+        """See `KeptJournals.opened`."""
         return journals_at_rest.resting_journals(RestingPlace(self._root), config)
 
     def copy_ledger(self, to: str) -> None:
-        """See `JournalFiles.copy_ledger`."""
+        """See `KeptJournals.copy_ledger`."""
         journals_at_rest.copy_ledger(self._root, to)
 
     def files_now(self) -> Collection[str]:
-        """See `JournalFiles.files_now`."""
+        """See `KeptJournals.files_now`."""
         return journals_at_rest.files_named(self.name)
 
     @property
@@ -110,11 +110,11 @@ class LogJournals:
 
     @property
     def name(self) -> str:
-        """See `JournalFiles.name`."""
+        """See `KeptJournals.name`."""
         return self._log().name
 
     def check(self, found: Findings) -> None:
-        """See `JournalFiles.check`."""
+        """See `KeptJournals.check`."""
         with self._copied() as path, closing(self._log()) as log:
             journals_at_rest.check_integrity(path)
             for entry in log_at_rest.check_entries(log):
@@ -124,7 +124,7 @@ class LogJournals:
 
     @contextmanager
     def opened(self, config: Config) -> Iterator[RestingJournals]:
-        """See `JournalFiles.opened`."""
+        """See `KeptJournals.opened`."""
         disk = StoreDisk(self.store, self.folder) if self.store.remote else None
         place = RestingPlace(self.store.path(self.folder), disk)
         with (
@@ -134,13 +134,13 @@ class LogJournals:
             yield journals
 
     def copy_ledger(self, to: str) -> None:
-        """See `JournalFiles.copy_ledger`."""
+        """See `KeptJournals.copy_ledger`."""
         sign = read_sign(self.store)
         with closing(self._log()) as log:
             log_at_rest.copy_tables(log, to, 0 if sign is None else sign.number)
 
     def files_now(self) -> Collection[str]:
-        """See `JournalFiles.files_now`."""
+        """See `KeptJournals.files_now`."""
         with self._copied() as path:
             return journals_at_rest.files_named(path)
 
@@ -168,7 +168,7 @@ class NoJournals:
 
 def journal_files(
     store: Store, config: Config, ledger: str | None = None
-) -> JournalFiles | NoJournals:
+) -> KeptJournals | NoJournals:
     """Where the journals of a workspace are. `ledger` is its address, if one was given."""
     kind = broker_address.recorded(store)
     if kind == broker_address.EMBEDDED:

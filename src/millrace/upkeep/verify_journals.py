@@ -16,13 +16,13 @@ from millrace.pipeline.sinks import sink_files
 from millrace.reads.session.checkpoint_store import read_checkpoints, read_names
 from millrace.storage.store import Store
 from millrace.upkeep.findings import Findings, kind_of
-from millrace.upkeep.journal_folder import JournalFiles
+from millrace.upkeep.journal_folder import KeptJournals
 
 _LOOKS_MAX: Final = 3
 """An owner that begins, or truncates, while it is looked at may make a right ledger look wrong."""
 
 
-def verify_journals(store: Store, files: JournalFiles, config: Config, found: Findings) -> None:
+def verify_journals(store: Store, files: KeptJournals, config: Config, found: Findings) -> None:
     """Check the journals of a workspace, wherever they are."""
     look = Findings(found.on_bytes)
     for number in range(_LOOKS_MAX):
@@ -41,7 +41,7 @@ def verify_journals(store: Store, files: JournalFiles, config: Config, found: Fi
 
 
 def _verify_rows(
-    files: JournalFiles, journals: RestingJournals, config: Config, found: Findings
+    files: KeptJournals, journals: RestingJournals, config: Config, found: Findings
 ) -> None:
     suspects: list[RangeCheck] = []
     seen: set[str] = set()
