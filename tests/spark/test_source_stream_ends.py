@@ -103,7 +103,7 @@ def readers() -> list[int]:
 
 def connections(ws: mr.Workspace) -> int:
     """How many connections the owner of the journals has; Spark's own are others' business."""
-    endpoint = owner_endpoint.read(runtime_of(ws).on_disk("journals"))
+    endpoint = owner_endpoint.read(runtime_of(ws).store)
     assert endpoint is not None
     port = int(endpoint.address.rpartition(":")[2])
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]

@@ -113,7 +113,7 @@ def streams(folder: Path) -> Iterator[Round]:
     with workspace(folder) as ws:
         runtime = runtime_of(ws)
         place = StreamWorkspace(
-            runtime.on_disk("streams"),
+            runtime.store,
             runtime.token,
             "127.0.0.1",
             runtime.joined_broker(),
