@@ -158,9 +158,13 @@ def _reads(ws: Workspace, path: Path) -> None:
 
 
 def files(path: Path) -> list[str]:
-    """Every file at rest but locks and SQLite's shared memory, which hold nothing."""
+    """Every file at rest but locks and SQLite's shared memory, which hold nothing.
+
+    The place of the workspace is left out, as copies have none: see `copied`.
+    """
     found = [each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file()]
-    return sorted(name for name in found if not name.endswith((".lock", "-shm", ".used")))
+    left_out = (".lock", "-shm", ".used", "place.json")
+    return sorted(name for name in found if not name.endswith(left_out))
 
 
 @dataclass(frozen=True, slots=True)
