@@ -79,7 +79,7 @@ def make_folders(path: str) -> bool:
         make_folder(path)
     except FileNotFoundError:
         make_folders(os.path.dirname(path))
-        make_folder(path)
+        return make_folders(path)  # Another process may make it at the same time.
     except FileExistsError:
         if not os.path.isdir(path):
             raise

@@ -161,3 +161,19 @@ def test_a_damaged_record_of_a_mode_opens_nothing(tmp_path: Path, text: str) -> 
     (tmp_path / "workspace.json").write_text(text)
 
     assert modes.mode_within(str(tmp_path)) == 0o700
+
+
+def test_a_folder_that_another_process_makes_at_the_same_time_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, make = tmp_path / "host" / "id", modes.make_folder
+
+    def make_after_another(path: str, mode: int | None = None) -> None:
+        make(path, mode)
+        if path == str(folder.parent):
+            folder.mkdir()
+
+    monkeypatch.setattr(modes, "make_folder", make_after_another)
+
+    assert not modes.make_folders(str(folder))
+    assert folder.is_dir()
