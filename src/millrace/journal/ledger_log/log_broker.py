@@ -192,6 +192,7 @@ class LogBroker(EmbeddedBroker):
         if not self._store.remote:
             return super()._check_file(file)
         if file.is_open:
+            check_direct_name(file)
             return checked_open(file, self._disk.size(file.path))
         if not os.path.isabs(file.path):
             return self._check_object(file)
