@@ -16,21 +16,40 @@ class CuttingProxy:
     arrives, and nobody is told.
     """
 
-    def __init__(self, address: str, cuts: list[int | None], delay_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        cuts: list[int | None],
+        delay_s: float = 0.0,
+        socket_file: str | None = None,
+    ) -> None:
+        """Stand before a host and port or, with a file for a socket here, before such a file."""
         host, _, port = address.rpartition(":")
-        self.target = (host.rpartition("/")[2], int(port))
+        self.target = (host.rpartition("/")[2], int(port)) if socket_file is None else address
         self.cuts = cuts
         self.delay_s = delay_s
         self.connections = 0
+        self._ends: list[socket.socket] = []
         self.flowing = threading.Event()
         self.flowing.set()
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"grpc://127.0.0.1:{self.listener.getsockname()[1]}"
+        if socket_file is None:
+            self.listener = socket.create_server(("127.0.0.1", 0))
+            self.address = f"grpc://127.0.0.1:{self.listener.getsockname()[1]}"
+        else:
+            self.listener = socket.create_server(socket_file, family=socket.AF_UNIX)
+            self.address = socket_file
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         """Accept nobody any more."""
         self.listener.close()
+
+    def cut_all(self) -> None:
+        """Cut the connections that there are."""
+        ends, self._ends = self._ends, []
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while True:
@@ -41,14 +60,26 @@ class CuttingProxy:
             cut = self.cuts[min(self.connections, len(self.cuts) - 1)]
             self.connections += 1
             try:
-                server = socket.create_connection(self.target)
+                server = self._connected()
             except OSError:
                 client.close()
                 continue
+            self._ends += (client, server)
             for source, sink, limit in ((client, server, None), (server, client, cut)):
                 threading.Thread(
                     target=self._pass_on, args=(source, sink, limit), daemon=True
                 ).start()
+
+    def _connected(self) -> socket.socket:
+        if not isinstance(self.target, str):
+            return socket.create_connection(self.target)
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.connect(self.target)
+        except OSError:
+            made.close()
+            raise
+        return made
 
     def _pass_on(self, source: socket.socket, sink: socket.socket, limit: int | None) -> None:
         passed = 0

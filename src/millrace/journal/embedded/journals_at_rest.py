@@ -30,6 +30,8 @@ from millrace.journal.embedded.segment_disk import LocalDisk, SegmentDisk
 from millrace.journal.embedded.segment_reader import LEDGER, SegmentReader
 
 _PAGE_RANGES: Final = 256
+_NULL_IN: Final = "NULL value in "
+_COMPLAINTS_MAX: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,14 +175,34 @@ def check_ledger(root: str) -> None:
 def check_integrity(path: str) -> None:
     """Raise if the file of a ledger is damaged, or its tables contradict each other."""
     with reported(path, "reading"), ledger_check.reading(path) as db:
-        complaints = [row[0] for row in db.execute("PRAGMA integrity_check")]
-        if complaints == ["ok"]:
+        complaints = _integrity(db)
+        if not complaints:
             complaints = ledger_check.contradictions(db)
     if complaints:
         raise Corrupt(
             f"ledger {path} is damaged\n  found: {'; '.join(complaints[:3])}\n"
             "  to fix: restore it from a backup"
         )
+
+
+def _integrity(db: sqlite3.Connection) -> list[str]:
+    """What SQLite complains about.
+
+    SQLite 3.40 takes columns of some tables without row ids for NULL that are not, so it is asked
+    for them once more.
+    """
+    rows = db.execute(f"PRAGMA integrity_check({_COMPLAINTS_MAX})")
+    complaints = dict.fromkeys(row[0] for row in rows if row[0] != "ok")
+    return [complaint for complaint in complaints if not _is_mistaken(db, complaint)]
+
+
+def _is_mistaken(db: sqlite3.Connection, complaint: str) -> bool:
+    table, _, column = complaint.removeprefix(_NULL_IN).partition(".")
+    if not complaint.startswith(_NULL_IN):
+        return False
+    # A plain comparison is not made for a column that cannot be NULL.
+    null = f'SELECT 1 FROM "{table}" WHERE typeof("{column}") = \'null\''  # noqa: S608 - of a ledger
+    return db.execute(f"{null} LIMIT 1").fetchone() is None
 
 
 def check_version(path: str) -> None:

@@ -1,0 +1,33 @@
+"""Histories of processes on a workspace in a bucket, which is killed and cut off, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.histories.history_driver import run_history
+from tests.histories.history_places import RestartedBucket, bucket_place, bucket_server
+from tests.laws import seeds
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestartedBucket]:
+    with bucket_server(tmp_path_factory.mktemp("histories")) as found:
+        yield found
+
+
+def test_no_law_is_broken_when_processes_and_links_die(
+    tmp_path: Path, server: RestartedBucket
+) -> None:
+    with bucket_place(tmp_path, server) as place:
+        assert run_history(place, tmp_path / "run", seed=4, harms=2) == []
+
+
+@pytest.mark.slow
+def test_no_law_is_broken_in_many_histories(tmp_path: Path, server: RestartedBucket) -> None:
+    for seed in seeds(150, first=1000):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        with bucket_place(folder, server) as place:
+            assert run_history(place, folder / "run", seed) == [], f"seed {seed}"
