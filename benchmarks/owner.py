@@ -1,6 +1,7 @@
 """Where one owner of journals saturates: processes that joined it publish, then read.
 
-    .venv/bin/python benchmarks/owner.py [--joined 1 2 4 8 16] [--seconds 4] [--rows 100]
+    .venv/bin/python benchmarks/owner.py [--joined 1 2 4 8 16] [--seconds 4] [--rows 100] \\
+        [--inline BYTES]
 
 The owner is a process of its own, with the embedded broker. Each joined process is one, too, as a
 Spark worker is, and talks to it over Arrow Flight. `publish` appends `--rows` rows of 1 KB to a
@@ -76,8 +77,11 @@ def own(folder: str) -> None:
     threading.Event().wait()
 
 
-def join(where: JournalAddress) -> Broker:
-    return join_journals(where, Config(owner_retries_max=20, owner_backoff_ms=10))
+def join(where: JournalAddress, inline_bytes_max: int) -> Broker:
+    config = Config().with_options(
+        owner_retries_max=20, owner_backoff_ms=10, journal_inline_bytes_max=inline_bytes_max
+    )
+    return join_journals(where, config)
 
 
 def publisher(broker: Broker, number: int, count: int) -> Callable[[], int]:
@@ -128,7 +132,7 @@ def work(
     told: Queue[Told],
 ) -> None:
     """One joined process: call again and again, and tell how it went."""
-    broker = join(where)
+    broker = join(where, asked.inline)
     call = KINDS[kind](broker, number, asked.rows)
     call()
     begin.wait(WAIT_S)
@@ -227,12 +231,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--parts", nargs="+", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--rows", type=int, default=BATCH_ROWS, help="of one publish")
+    parser.add_argument(
+        "--inline",
+        type=int,
+        default=Config().journal_inline_bytes_max,
+        help="rows of a larger publish are written by the joined process itself",
+    )
     asked = parser.parse_args()
     folder = tempfile.mkdtemp(dir=".")
     owner, where = start_owner(os.path.join(folder, "mill"))
     try:
         assert owner.pid is not None
-        client = join(where)
+        client = join(where, asked.inline)
         fill(client)
         client.close()
         for part in asked.parts:

@@ -126,6 +126,10 @@ class Limits:
     """A segment file that reached this size is followed by a new one."""
     journal_range_bytes_target: int = 1 * MIB
     """A large append is cut into ranges of about this size, small ones are put together to it."""
+    journal_merge_ranges_min: int = 8
+    """So many small ranges of a journal in files that follow each other are put together."""
+    journal_merge_bytes_max: int = 256 * MIB
+    """About how much is put together in one idle moment; the rest waits for the next one."""
     journal_transaction_journals_max: int = 2_000
     """Most journals of one transaction: the row that ends it in each of them names all others."""
     journal_commit_bytes_max: int = 64 * MIB

@@ -17,6 +17,7 @@ The laws:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -184,11 +185,9 @@ def _reads(history: History) -> Iterator[str]:
             for offset, value in zip(read["offsets"], read["values"], strict=True)
             if offset >= begin
         ]
-        expected = [
-            (offset, value)
-            for offset, value in zip(journal.offsets, journal.values, strict=True)
-            if begin <= offset < read["next"]
-        ]
+        first, last = (bisect_left(journal.offsets, at) for at in (begin, read["next"]))
+        some = slice(first, max(first, last))
+        expected = list(zip(journal.offsets[some], journal.values[some], strict=True))
         if found != expected:
             yield (
                 f"{read['who']} read {read['journal']} from {read['from']} to {read['next']}: "
@@ -207,16 +206,17 @@ def _visible(history: History) -> Iterator[str]:
     for read in history.reads:
         if not read["is_end"]:
             continue
-        for at, last, what in known.get(read["journal"], ()):
-            if at < read["at"] and read["next"] <= last:
-                yield (
-                    f"{read['who']} read {read['journal']} to its end at {read['next']}, without "
-                    f"{what}, which was visible before"
-                )
+        seen = known.get(read["journal"], [])
+        before = bisect_left(seen, read["at"], key=lambda entry: entry[0])
+        if before and read["next"] <= seen[before - 1][1]:
+            yield (
+                f"{read['who']} read {read['journal']} to its end at {read['next']}, without "
+                f"{seen[before - 1][2]}, which was visible before"
+            )
 
 
 def _known_to_be_visible(history: History) -> dict[str, list[tuple[float, int, str]]]:
-    """Of each journal: from when on readers must come past which offset, and why."""
+    """Of each journal, by time: which offset readers must come past from then on, and why."""
     known: dict[str, list[tuple[float, int, str]]] = {}
 
     def note(request: Request, at: float | None) -> None:
@@ -236,7 +236,16 @@ def _known_to_be_visible(history: History) -> dict[str, list[tuple[float, int, s
             note(history.requests[name], read["until"])
         seen = (read["until"], read["next"] - 1, f"what {read['who']} saw")
         known.setdefault(read["journal"], []).append(seen)
-    return known
+    return {name: _farthest(entries) for name, entries in known.items()}
+
+
+def _farthest(entries: list[tuple[float, int, str]]) -> list[tuple[float, int, str]]:
+    """The entries by time, each with the highest offset so far."""
+    rising: list[tuple[float, int, str]] = []
+    for at, last, what in sorted(entries):
+        if not rising or last > rising[-1][1]:
+            rising.append((at, last, what))
+    return rising
 
 
 def _copies(history: History) -> Iterator[str]:

@@ -56,6 +56,7 @@ CONFIG = mr.Config(owner_lease="1500ms", owner_timeout="20s", gone_after="20s").
     journal_waiting_bytes_max=8000,
     journal_waiting_total_bytes_max=20_000,
     journal_move_out_bytes_min=500,
+    journal_merge_ranges_min=3,
     ledger_snapshot_records=60,
     ledger_retry_ms=20,
 )

@@ -173,7 +173,7 @@ MISTAKES: dict[str, tuple[Callable[[Events], None], str]] = {
     ),
     "a later reader sees less than an earlier one": (
         change_read(3, **{"from": 0, "offsets": [], "values": [], "next": 0}),
-        "a to its end at 0, without what reader saw",
+        "a to its end at 0, without",
     ),
     "a later reader does not see the other half": (
         lambda events: events.insert(-7, read("b", 14, 0, [0, 1], [21, 22])),

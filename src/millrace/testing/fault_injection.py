@@ -75,6 +75,8 @@ POINTS: Final = (
     "journal.append.after_folder_sync",
     "journal.adopt.after_sync",
     "journal.adopt.before_save",
+    "journal.merge.after_read",
+    "journal.merge.after_save",
     "journal.truncate.before_unlink",
     "journal.truncate.after_unlink",
     "journal.tidy.before_clear",

@@ -40,6 +40,7 @@ SMALL = Config().with_options(
     journal_waiting_bytes_max=5000,
     journal_waiting_total_bytes_max=9000,
     journal_move_out_bytes_min=1,
+    journal_merge_ranges_min=2,
 )
 
 

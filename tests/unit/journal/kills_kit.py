@@ -114,8 +114,20 @@ def do_tidy(broker: EmbeddedBroker) -> None:
     broker.tidy()
 
 
+def do_merge(broker: EmbeddedBroker) -> None:
+    broker.tidy()
+
+
 def before_append_new(broker: EmbeddedBroker) -> None:
     broker.create("new", SCHEMA)
+
+
+def before_merge(broker: EmbeddedBroker) -> None:
+    broker._merger.config = BY_FILES.with_options(
+        journal_merge_ranges_min=3, journal_range_bytes_target=1 << 20
+    )
+    for value in range(10, 15):
+        broker.adopt({"a": [written(broker, f"file-{value}", [value])]})
 
 
 def before_tidy(broker: EmbeddedBroker) -> None:

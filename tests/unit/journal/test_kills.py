@@ -50,6 +50,7 @@ CASES = {
     "fence": LEDGER,
     "adopt": ("journal.adopt.after_sync", "journal.adopt.before_save", *LEDGER),
     "tidy": (*WRITING, *LEDGER, "journal.tidy.before_clear"),
+    "merge": ("journal.merge.after_read", *WRITING, *LEDGER, "journal.merge.after_save"),
 }
 ALIKE = {"append_small", "create", "delete", "lease", "fence"}
 """Operations that take the same steps as others; they are tried among the slow tests."""
@@ -83,8 +84,9 @@ AFTER = {
     "fence": State(BEFORE.rows, 5, 0, 2),
     "adopt": State(MORE, 5, 0, 1),
     "tidy": State({"a": list(range(11)), "b": []}, 5, 0, 1),
+    "merge": State({**BEFORE.rows, "a": list(range(15))}, 5, 0, 1),
 }
-BEFOREHAND = {"append_new": AFTER["append_new"], "tidy": AFTER["tidy"]}
+BEFOREHAND = {name: AFTER[name] for name in ("append_new", "tidy", "merge")}
 """What was acknowledged before the fault was armed, where that is more than `BEFORE`."""
 
 

@@ -33,6 +33,7 @@ from millrace.journal.embedded.ledger.ledger_port import Ledger, LedgerContent, 
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.journal.embedded.ledger.sqlite_ledger import LedgerStart, SqliteLedger
 from millrace.journal.embedded.mounts import refuse_network
+from millrace.journal.embedded.range_merging import RangeMerger
 from millrace.journal.embedded.row_storage import SEGMENTS, RowStorage
 from millrace.journal.embedded.segment_disk import LocalDisk, SegmentDisk
 from millrace.journal.embedded.segment_reader import LEDGER, SegmentReader
@@ -67,7 +68,8 @@ class EmbeddedBroker(SegmentReader):
         for file in content.garbage:
             book.adopted.put(file, GONE)
         self._may_be_unused = True
-        """Whether rows were taken away since shared segments were looked at."""
+        """Whether rows were taken away since segments were looked at."""
+        self._merger = RangeMerger(stores.ledger, stores, self._message, config)
         self._removed_at: dict[str, float] = {}
         """When adopted files were removed; until long after, none of their rows are taken."""
         self._names = {journal.id: name for name, journal in book.journals.all()}
@@ -157,7 +159,10 @@ class EmbeddedBroker(SegmentReader):
         step, least = self._config.journal_move_out_max, self._config.journal_move_out_bytes_min
         while self._pausing(lambda: self._move_out(self._stores.waiting.largest(step, least))):
             pass
-        self._pausing(self._drop_shared)
+        # A full disk is told to those who write; what frees space comes next.
+        with contextlib.suppress(StorageError):
+            self._may_be_unused |= self._merger.merge(self._journal, self._pausing)
+        self._pausing(self._drop_unused)
         self._pausing(self._clear_garbage)
         self._pausing(self._sweep_adopted)
         self._pausing(self._ledger.write_back)
@@ -224,15 +229,22 @@ class EmbeddedBroker(SegmentReader):
             self._stores.move_out(journals)
         return bool(journals)
 
+    def _journal(self, id_: JournalId) -> Journal | None:
+        name = self._names.get(id_)
+        return None if name is None else self._book.journals.get(name)
+
     def _named(self, ids: Sequence[JournalId]) -> list[Journal]:
         return [self._book.journal(self._names[id_]) for id_ in ids]
 
-    def _drop_shared(self) -> None:
-        """Drop segments whose ranges were all truncated."""
+    def _drop_unused(self) -> None:
+        """Drop segments whose ranges were all truncated or merged.
+
+        If the writer of such a file still adds to it, its next rows are sent, once.
+        """
         if not self._may_be_unused:
             return
         self._may_be_unused = False
-        gone = self._ledger.unused_shared()
+        gone = self._ledger.unused_segments()
         if gone:
             storing = Storing(
                 segments_gone=[segment.id for segment in gone],

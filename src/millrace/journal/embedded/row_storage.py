@@ -110,6 +110,18 @@ class RowStorage:
         if gathered.pieces:
             self._write_and_publish(Book().draft(), Storing(), {SHARED: gathered})
 
+    def replace_ranges(
+        self, journal: Journal, run: Sequence[AppendRange], pieces: Sequence[StoredRange]
+    ) -> None:
+        """Write ranges anew, as fewer and larger ones, to a segment of the journal."""
+        merged = [one_message(piece, journal) for piece in self._together(pieces)]
+        out = SegmentOutput(header_of(journal), pieces=merged, moved=list(run))
+        moved = sum(range_.bytes for range_ in run if isinstance(range_.where, InLedger))
+        left = self.waiting.of(journal.id) - moved
+        self._write_and_publish(Book().draft(), Storing(), {journal.id: out})
+        if moved and left > 0:
+            self.waiting.add(journal.id, left)
+
     def forget(self, gone: Segment) -> None:
         """A segment was taken away."""
         there = self.active.get(gone.journal)
@@ -318,7 +330,7 @@ class RowStorage:
         fault("journal.append.after_write")
         self._sync(path)
         fault("journal.append.after_sync")
-        last = max((piece.range.next for piece in out.pieces), default=segment.next)
+        last = max([segment.next, *(piece.range.next for piece in out.pieces)])
         return replace(segment, bytes=position, next=last)
 
     def _make_folders(self, path: str) -> list[str]:
@@ -360,7 +372,8 @@ class RowStorage:
             elif segment.is_adopted and segment.journal == SHARED:
                 self.adopted[segment.file] = segment
         for old in storing.moved:
-            self.waiting.drop(old.journal)
+            if isinstance(old.where, InLedger):
+                self.waiting.drop(old.journal)
         for range_ in storing.ranges:
             if isinstance(range_.where, InLedger):
                 self.waiting.add(range_.journal, range_.bytes)

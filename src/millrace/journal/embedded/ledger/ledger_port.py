@@ -82,7 +82,7 @@ class Storing:
 
     ranges: list[AppendRange] = field(default_factory=list)
     moved: list[AppendRange] = field(default_factory=list)
-    """Ranges that were in the ledger and are replaced by some in `ranges`."""
+    """Ranges that are replaced by some in `ranges`."""
     segments: list[Segment] = field(default_factory=list)
     segments_gone: list[int] = field(default_factory=list)
     dirty: list[int] = field(default_factory=list)
@@ -143,8 +143,11 @@ class Ledger(Protocol):
     def segments_before(self, journal: JournalId, offset: Offset | None) -> Iterable[Segment]:
         """Segments whose rows are all below an offset; all of the journal's for None."""
 
-    def unused_shared(self) -> Sequence[Segment]:
-        """Shared segments that are full, and of which no range is left."""
+    def unused_segments(self) -> Sequence[Segment]:
+        """Segments to which no more is added here, and of which no range is left."""
+
+    def with_small_ranges(self, size: int, count: int) -> Sequence[JournalId]:
+        """Journals with at least so many ranges in files that are below a size."""
 
     def write_back(self) -> None:
         """Do what waits for an idle moment."""

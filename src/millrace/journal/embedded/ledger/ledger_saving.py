@@ -162,8 +162,8 @@ def _journals(draft: Book) -> Iterator[Change]:
 def _of_rows(storing: Storing) -> Iterator[Change]:
     bodies, keys = [], []
     for old in storing.moved:
-        assert isinstance(old.where, InLedger)
-        bodies.append((old.where.body,))
+        if isinstance(old.where, InLedger):
+            bodies.append((old.where.body,))
         keys.append((old.journal, old.first))
     yield "drop_body", bodies
     yield "drop_range", keys

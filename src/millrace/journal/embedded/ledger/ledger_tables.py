@@ -106,9 +106,13 @@ FROM json_each(?1) w
   LEFT JOIN segments s ON s.id = r.segment LEFT JOIN bodies b ON b.id = r.body
 """
 """By journal in the order given: the loops run as they are written."""
-UNUSED_SHARED: Final = """
-SELECT * FROM segments WHERE journal = 0 AND NOT is_open
+UNUSED_SEGMENTS: Final = """
+SELECT * FROM segments WHERE NOT is_open
   AND id NOT IN (SELECT segment FROM ranges WHERE segment IS NOT NULL)
+"""
+WITH_SMALL_RANGES: Final = """
+SELECT journal FROM ranges WHERE segment IS NOT NULL AND bytes < ?1
+GROUP BY journal HAVING count(*) >= ?2
 """
 CLEAN_OPEN_SEGMENTS: Final = """
 SELECT file, bytes FROM segments WHERE is_open AND id NOT IN (SELECT segment FROM dirty)

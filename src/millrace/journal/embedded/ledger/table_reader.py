@@ -74,11 +74,17 @@ class TableReader:
             ).fetchall()
             return [ledger_tables.segment_of(row) for row in rows]
 
-    def unused_shared(self) -> Sequence[Segment]:
-        """See `Ledger.unused_shared`."""
+    def unused_segments(self) -> Sequence[Segment]:
+        """See `Ledger.unused_segments`."""
         with self._reported("reading"):
-            rows = self._writer.execute(ledger_tables.UNUSED_SHARED).fetchall()
+            rows = self._writer.execute(ledger_tables.UNUSED_SEGMENTS).fetchall()
             return [ledger_tables.segment_of(row) for row in rows]
+
+    def with_small_ranges(self, size: int, count: int) -> Sequence[JournalId]:
+        """See `Ledger.with_small_ranges`."""
+        with self._reported("reading"), self._readers.reader() as reader:
+            rows = reader.execute(ledger_tables.WITH_SMALL_RANGES, (size, count)).fetchall()
+            return [JournalId(row[0]) for row in rows]
 
     def _read(self, query: str, values: tuple[Any, ...]) -> list[AppendRange]:
         with self._reported("reading"), self._readers.reader() as reader:
