@@ -33,6 +33,7 @@ from millrace.plan.nodes.ordered_joins import AsOfJoin, IntervalJoin
 from millrace.plan.nodes.project import Project
 from millrace.plan.nodes.row_makers.expand import Expand
 from millrace.plan.nodes.row_makers.generate import Generate
+from millrace.plan.nodes.shared_parts.made_once import MadeOnce
 from millrace.plan.nodes.sort import Sort
 from millrace.plan.nodes.union import Union
 from millrace.plan.nodes.user_code.grouped_map import RowsByKey
@@ -44,18 +45,25 @@ from millrace.sql.typed_sql import quoted
 def query(root: Node) -> str:
     """The query of a tree whose leaves are inputs."""
     steps: list[str] = []
-    last = _write(root, steps, count())
+    last = _write(root, steps, count(), {})
     return f"WITH {', '.join(steps)} SELECT * FROM {last}"
 
 
-def _write(node: Node, steps: list[str], inputs: Iterator[int]) -> str:
-    """Add the steps of a node; returns the name of its rows."""
+def _write(node: Node, steps: list[str], inputs: Iterator[int], shared: dict[int, str]) -> str:
+    """Add the steps of a node; returns the name of its rows. Shared rows are one step."""
+    if id(node) in shared:
+        return shared[id(node)]
     if node.children:
-        body = body_of(node, *(_write(child, steps, inputs) for child in node.children))
+        rows = [_write(child, steps, inputs, shared) for child in node.children]
+        body = body_of(node, *rows)
     else:
         body = f"SELECT {columns(node.schema.names)} FROM input_{next(inputs)}"
     name = f"step_{len(steps)}"
-    steps.append(f"{name} AS ({body})")
+    if isinstance(node, MadeOnce):
+        shared[id(node)] = name
+        steps.append(f"{name} AS MATERIALIZED ({body})")
+    else:
+        steps.append(f"{name} AS ({body})")
     return name
 
 
@@ -76,6 +84,11 @@ body_of.register(Generate, generate_query)
 def columns(names: Sequence[str]) -> str:
     """Columns, listed."""
     return ", ".join(quoted(name) for name in names)
+
+
+@body_of.register
+def _made_once(node: MadeOnce, rows: str) -> str:
+    return f"SELECT {columns(node.schema.names)} FROM {rows}"
 
 
 @body_of.register

@@ -8,7 +8,7 @@ batch by batch, and all together stay within the memory limit of one query.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -21,6 +21,7 @@ from millrace.engine.query_writer import query
 from millrace.engine.task_inputs import TaskInput
 from millrace.plan.nodes.map_batches import FunctionNode, FunctionRows, identity_of
 from millrace.plan.nodes.node import Leaf, Node, with_new_children
+from millrace.plan.nodes.shared_parts.made_once import MadeOnce
 from millrace.sql.engine_functions import versions_in
 
 
@@ -164,7 +165,7 @@ def work_of(root: Node, *, time_zone: str, config: Config) -> Work:
     if isinstance(root, FunctionNode):
         return _mapped(root, time_zone, config)
     below: list[PassThrough | MappedWork] = []
-    sql = query(_cut_at_functions(root, below, time_zone, config))
+    sql = query(_FunctionCut(below, time_zone, config).cut(root))
     return QueryWork(sql=sql, schema=root.schema, time_zone=time_zone, below=tuple(below))
 
 
@@ -187,18 +188,29 @@ def _mapped(node: FunctionNode, time_zone: str, config: Config) -> MappedWork:
     )
 
 
-def _cut_at_functions(
-    node: Node, below: list[PassThrough | MappedWork], time_zone: str, config: Config
-) -> Node:
-    """The tree with its functions as leaves; the work of each leaf is added to `below`."""
-    if isinstance(node, FunctionNode):
-        below.append(_mapped(node, time_zone, config))
-        return FunctionRows(node.schema)
-    if isinstance(node, Leaf):
-        below.append(PassThrough())
-        return node
-    children = [_cut_at_functions(child, below, time_zone, config) for child in node.children]
-    return with_new_children(node, children)
+@dataclass(frozen=True, slots=True)
+class _FunctionCut:
+    """Makes leaves of the functions in a tree; the work of each leaf is added to `below`."""
+
+    below: list[PassThrough | MappedWork]
+    time_zone: str
+    config: Config
+    shared: dict[int, Node] = field(default_factory=dict)
+
+    def cut(self, node: Node) -> Node:
+        """The tree with its functions as leaves."""
+        if id(node) in self.shared:
+            return self.shared[id(node)]
+        if isinstance(node, FunctionNode):
+            self.below.append(_mapped(node, self.time_zone, self.config))
+            return FunctionRows(node.schema)
+        if isinstance(node, Leaf):
+            self.below.append(PassThrough())
+            return node
+        rows = with_new_children(node, [self.cut(child) for child in node.children])
+        if isinstance(node, MadeOnce):
+            self.shared[id(node)] = rows
+        return rows
 
 
 def _input(

@@ -6,6 +6,7 @@ true, and a condition over other columns has the same value for the same row.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Final
 
@@ -22,6 +23,8 @@ from millrace.sql.types import SqlType
 
 _PARTS_MAX: Final = 64
 """Of more conditions, moving each of them by itself is not worth a step of the plan for each."""
+_CALCULATED: Final = {exp.Add: operator.add, exp.Sub: operator.sub, exp.Mul: operator.mul}
+_INTEGER_MAX: Final = 2**31 - 1
 _NULL_COMPARED: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.Between)
 """Conditions that are not true if a value is null."""
 _NULL_PASSED_ON: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Neg, exp.Paren)
@@ -31,7 +34,15 @@ _NULL_PASSED_ON_BY: Final = frozenset(
 
 
 def parts_of(condition: Expression, schema: pa.Schema) -> list[Expression]:
-    """The parts of a condition that are joined by AND, in their order."""
+    """The parts of a condition that are joined by AND, in their order.
+
+    Sums of literals are calculated in parts that can fail: `year = 2001 + 1` cannot.
+    """
+    parts = _parts(condition, schema)
+    return [_folded(part, schema) if part.raises else part for part in parts]
+
+
+def _parts(condition: Expression, schema: pa.Schema) -> list[Expression]:
     if "AND" not in condition.text.upper():
         return [condition]
     trees = operands(read(condition.text), exp.And, through_brackets=True)
@@ -43,6 +54,43 @@ def parts_of(condition: Expression, schema: pa.Schema) -> list[Expression]:
         return [condition]
     named = frozenset(name for part in parts for name in part.columns)
     return parts if named == condition.columns else [condition]
+
+
+def _folded(part: Expression, schema: pa.Schema) -> Expression:
+    tree = read(part.text)
+    try:
+        folded = typed_expression(tree.transform(_calculated), schema)
+        same = typed_expression(tree, schema).sql == part.sql
+    except ExpressionRefused:
+        return part
+    is_safer = same and not folded.raises and folded.columns == part.columns
+    return folded if is_safer and folded.type == part.type else part
+
+
+def _calculated(tree: exp.Expression) -> exp.Expression:
+    """A sum, difference or product of integers as its value, if that is an integer too."""
+    value = _integer(tree) if isinstance(tree, tuple(_CALCULATED)) else None
+    if value is None:
+        return tree
+    literal = exp.Literal.number(abs(value))
+    return exp.Paren(this=exp.Neg(this=literal)) if value < 0 else literal
+
+
+def _integer(tree: exp.Expression) -> int | None:
+    """The value of literals and what is calculated of them; None if it may not be an integer."""
+    value: int | None = None
+    if isinstance(tree, exp.Paren):
+        return _integer(tree.this)
+    if isinstance(tree, exp.Literal) and not tree.is_string and tree.name.isdecimal():
+        value = int(tree.name)
+    elif isinstance(tree, exp.Neg):
+        inner = _integer(tree.this)
+        value = None if inner is None else -inner
+    elif type(tree) in _CALCULATED:
+        left, right = _integer(tree.this), _integer(tree.expression)
+        if left is not None and right is not None:
+            value = _CALCULATED[type(tree)](left, right)
+    return value if value is not None and abs(value) <= _INTEGER_MAX else None
 
 
 def all_true(parts: list[Expression], schema: pa.Schema) -> Expression:

@@ -51,9 +51,10 @@ def _implied(
 
 
 def _joined(kind: type[exp.And | exp.Or], parts: list[exp.Expression]) -> exp.Expression | None:
-    if len(parts) <= 1:
-        return parts[0] if parts else None
-    first, *rest = (exp.Paren(this=part) for part in parts)
+    different = list({part.sql(): part for part in parts}.values())
+    if len(different) <= 1:
+        return different[0] if different else None
+    first, *rest = (exp.Paren(this=part) for part in different)
     whole: exp.Expression = first
     for part in rest:
         whole = kind(this=whole, expression=part)

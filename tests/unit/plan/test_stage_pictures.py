@@ -22,8 +22,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.fixture
 def joined(tmp_path: Path) -> Dataset:
     rows = pa.table({"k": [1, 2], "name <&>": ["a", "b"]})
-    pq.write_table(rows, tmp_path / "rows.parquet")
-    return scan(tmp_path / "rows.parquet").join(scan(tmp_path / "rows.parquet"), on="k")
+    for name in ("left", "right"):
+        pq.write_table(rows, tmp_path / f"{name}.parquet")
+    return scan(tmp_path / "left.parquet").join(scan(tmp_path / "right.parquet"), on="k")
 
 
 def planned(dataset: Dataset, sizes: PlanLimits) -> list[Stage]:

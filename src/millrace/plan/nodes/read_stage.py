@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from millrace.plan.nodes.exchange import Exchange
 from millrace.plan.nodes.node import Leaf, Node
 from millrace.plan.nodes.placement import Placement, ToOne
 from millrace.plan.nodes.scan import Scan
+from millrace.plan.nodes.shared_parts.made_once import MadeOnce
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +50,16 @@ def is_broadcast(node: Node) -> bool:
 
 
 def leaves(node: Node) -> list[Scan | ReadStage]:
-    """The scans and stage reads below a node, left to right."""
+    """The scans and stage reads below a node, left to right; those of shared rows once."""
+    return list(_leaves(node, set()))
+
+
+def _leaves(node: Node, shared: set[int]) -> Iterator[Scan | ReadStage]:
     if isinstance(node, Scan | ReadStage):
-        return [node]
-    return [leaf for child in node.children for leaf in leaves(child)]
+        yield node
+    if isinstance(node, MadeOnce):
+        if id(node) in shared:
+            return
+        shared.add(id(node))
+    for child in node.children:
+        yield from _leaves(child, shared)

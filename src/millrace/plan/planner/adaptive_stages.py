@@ -9,6 +9,7 @@ Invariant: the choice depends on measured sizes alone, so the same rows lead to 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -22,6 +23,7 @@ from millrace.plan.nodes.placement import ByHash
 from millrace.plan.nodes.project import Project
 from millrace.plan.nodes.read_stage import ReadStage, is_broadcast
 from millrace.plan.nodes.scan import Scan
+from millrace.plan.nodes.shared_parts.made_once import with_replaced
 from millrace.plan.planner.exchanges import ASKED_FOR, BROADCAST, TO_BE_KEPT, scanned_bytes
 from millrace.plan.planner.stages import Stage
 
@@ -41,6 +43,7 @@ class AdaptableJoin:
 def adaptable_joins(stages: Sequence[Stage]) -> list[AdaptableJoin]:
     """The joins of a plan that may change. The stage `large` waits for the stage `small`."""
     joins = []
+    readers = Counter(number for stage in stages for number in stage.reads)
     for stage in stages:
         join = _join_of(stage.root)
         if join is None:
@@ -53,7 +56,8 @@ def adaptable_joins(stages: Sequence[Stage]) -> list[AdaptableJoin]:
             sides.append(("left", left.stage, right.stage))
         if sides:
             side, small, large = min(sides, key=lambda side: _scanned(stages, side[1]))
-            if not stages[large].alone:  # Its work belongs into one task.
+            # Work that belongs into one task stays, and so do rows that other stages read too.
+            if not stages[large].alone and readers[large] == 1:
                 joins.append(AdaptableJoin(stage.number, small, large, side))
     return joins
 
@@ -67,7 +71,8 @@ def adapt_stage(stages: Sequence[Stage], choice: AdaptableJoin) -> Stage:
     assert isinstance(small, ReadStage), "as above"
     whole = replace(small, placement=BROADCAST)
     sides = (large.root, whole) if choice.small_side == "right" else (whole, large.root)
-    return replace(reader, root=_replaced(reader.root, join, join.with_children(*sides)))
+    changed = join.with_children(*sides)
+    return replace(reader, root=with_replaced(reader.root, {id(join): changed}))
 
 
 class AdaptiveStages:
@@ -113,7 +118,7 @@ class AdaptiveStages:
         root = self._stages[number].root
         for before, stage in zip([number, *behind], behind, strict=False):
             read = next(leaf for leaf in self._stages[stage].leaves if _reads(leaf, before))
-            root = _replaced(self._stages[stage].root, read, root)
+            root = with_replaced(self._stages[stage].root, {id(read): root})
         last = behind[-1]
         self._stages[last] = replace(self._stages[last], root=root, alone=True)
         for earlier in (number, *behind[:-1]):
@@ -162,12 +167,6 @@ def _join_of(node: Node) -> Join | None:
             return _join_of(right)
         case _:
             return None
-
-
-def _replaced(node: Node, old: Node, new: Node) -> Node:
-    if node is old:
-        return new
-    return node.with_children(*(_replaced(child, old, new) for child in node.children))
 
 
 def _may_shrink(stages: Sequence[Stage], number: int) -> bool:

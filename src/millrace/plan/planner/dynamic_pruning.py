@@ -7,7 +7,7 @@ values in the names of their folders. Invariant: a join has the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,10 +15,11 @@ import pyarrow.types as pt
 
 from millrace.plan.nodes.filter import Filter
 from millrace.plan.nodes.join import Join
-from millrace.plan.nodes.node import Node, with_new_children
+from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
 from millrace.plan.nodes.read_stage import ReadStage
 from millrace.plan.nodes.scan import Scan
+from millrace.plan.nodes.shared_parts.made_once import with_replaced
 from millrace.sql.expressions import Expression
 from millrace.sql.typed_sql import as_type, quoted
 
@@ -44,7 +45,7 @@ def leave_out_unmatched(root: Node, values: KeyValues) -> Node:
         if wanted is not None:
             scan = kept.get(id(partition_key.scan), partition_key.scan)
             kept[id(partition_key.scan)] = _matching(scan, partition_key.column, frozenset(wanted))
-    return _replaced(root, kept) if kept else root
+    return with_replaced(root, kept) if kept else root
 
 
 def _partition_keys(node: Node) -> list[_PartitionKey]:
@@ -99,9 +100,3 @@ def _matching(scan: Scan, column: str, wanted: frozenset[Any]) -> Scan:
     position, shapes = scan.source.partitions.index(column), scan.source.shapes
     kept = tuple(shape for shape in shapes if shape.partition[position] in wanted)
     return replace(scan, source=replace(scan.source, shapes=kept or shapes[:1]))
-
-
-def _replaced(node: Node, scans: Mapping[int, Scan]) -> Node:
-    if id(node) in scans:
-        return scans[id(node)]
-    return with_new_children(node, [_replaced(child, scans) for child in node.children])

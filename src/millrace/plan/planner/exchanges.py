@@ -6,6 +6,7 @@ exchange where rows are placed right already, and none at all if the inputs fit 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,7 +20,7 @@ from millrace.plan.nodes.frame_scan import SavedFrameRead
 from millrace.plan.nodes.in_one_task import InOneTask, needs_rows_of_many_tasks
 from millrace.plan.nodes.join import Join
 from millrace.plan.nodes.limit import Limit
-from millrace.plan.nodes.map_batches import is_spread_over_tasks
+from millrace.plan.nodes.map_batches import FunctionNode, is_spread_over_tasks
 from millrace.plan.nodes.node import Node, with_new_children
 from millrace.plan.nodes.placement import (
     ByHash,
@@ -30,6 +31,7 @@ from millrace.plan.nodes.placement import (
 )
 from millrace.plan.nodes.project import Project
 from millrace.plan.nodes.scan import Scan
+from millrace.plan.nodes.shared_parts.made_once import MadeOnce
 from millrace.plan.nodes.sort import Sort, range_of
 from millrace.plan.nodes.union import Union
 from millrace.plan.planner.partition_pruning import MatchingFiles
@@ -39,6 +41,7 @@ GATHER: Final = ToOne(broadcast=False)
 BROADCAST: Final = ToOne(broadcast=True)
 ASKED_FOR: Final = "asked for"
 TO_BE_KEPT: Final = "to be kept"
+SEVERAL_READERS: Final = "read by several parts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,22 +98,80 @@ def _goes_row_by_row(node: Node, sizes: PlanLimits) -> bool:
 def insert_exchanges(plan: Node, sizes: PlanLimits) -> Node:
     """The plan with exchanges; if its inputs fit one task, only those that save rows."""
     if fits_one_task(plan, sizes):
-        return _keep_durable(plan)
-    return _with_exchanges(plan, sizes)
+        return _keep_durable(plan, _SharedReads(plan))
+    return _with_exchanges(plan, sizes, _SharedReads(plan))
 
 
 def scanned_bytes(node: Node) -> int:
-    """The bytes that the scans below read, by the metadata of their files."""
+    """The bytes that the scans below read, by the metadata of their files; shared rows once."""
+    return _scanned_bytes(node, set())
+
+
+def _scanned_bytes(node: Node, shared: set[int]) -> int:
     if isinstance(node, Scan):
         return node.source.bytes_of(node.columns)
     if isinstance(node, SavedFrameRead):
         return node.bytes
-    return sum(scanned_bytes(child) for child in node.children)
+    if isinstance(node, MadeOnce):
+        if id(node) in shared:
+            return 0
+        shared.add(id(node))
+    return sum(_scanned_bytes(child, shared) for child in node.children)
 
 
-def _keep_durable(node: Node) -> Node:
+class _SharedReads:
+    """The shared rows of a plan: how often each is read, and what is put in their place."""
+
+    def __init__(self, plan: Node) -> None:
+        self.placed: dict[int, Node] = {}
+        self._readers = _shared_readers(plan)
+        self._of_functions = _read_by_functions(plan)
+
+    def is_query(self, node: Node) -> bool:
+        """Whether the shared rows can be a part of the query of their one task.
+
+        The rows that a function gets come of a query of their own.
+        """
+        return id(node) not in self._of_functions
+
+    def all_below(self, node: Node) -> bool:
+        """Whether one query reads the shared rows that are read below a node, and no other."""
+        below = _shared_readers(node)
+        alone = all(self._readers[part] == count for part, count in below.items())
+        return alone and self._of_functions.isdisjoint(below)
+
+
+def _shared_readers(plan: Node) -> Counter[int]:
+    """How many operators read each of the shared rows, by identity."""
+    readers: Counter[int] = Counter()
+    waiting = [plan]
+    while waiting:
+        for child in waiting.pop().children:
+            if isinstance(child, MadeOnce):
+                readers[id(child)] += 1
+                if readers[id(child)] > 1:
+                    continue
+            waiting.append(child)
+    return readers
+
+
+def _read_by_functions(plan: Node) -> frozenset[int]:
+    """The shared rows that a user's function gets, by identity."""
+    if isinstance(plan, FunctionNode):
+        return frozenset(_shared_readers(plan))
+    return frozenset().union(*map(_read_by_functions, plan.children))
+
+
+def _keep_durable(node: Node, shared: _SharedReads) -> Node:
     """One task does everything, so exchanges are only where rows are saved."""
-    children = [_keep_durable(child) for child in node.children]
+    if id(node) in shared.placed:
+        return shared.placed[id(node)]
+    children = [_keep_durable(child, shared) for child in node.children]
+    if isinstance(node, MadeOnce):
+        rows = with_new_children(node, children)
+        saved = rows if shared.is_query(node) else Exchange(children[0], GATHER, SEVERAL_READERS)
+        shared.placed[id(node)] = saved
+        return saved
     if not isinstance(node, Repartition):
         return with_new_children(node, children)
     if isinstance(node.placement, InPlace):
@@ -118,10 +179,23 @@ def _keep_durable(node: Node) -> Node:
     return children[0]
 
 
-def _with_exchanges(node: Node, sizes: PlanLimits) -> Node:
-    if _is_small(node, sizes):
+def _with_exchanges(node: Node, sizes: PlanLimits, shared: _SharedReads) -> Node:
+    if id(node) in shared.placed:
+        return shared.placed[id(node)]
+    if _is_small(node, sizes) and shared.all_below(node):
         return InOneTask(node)
-    placed = with_new_children(node, [_with_exchanges(child, sizes) for child in node.children])
+    children = [_with_exchanges(child, sizes, shared) for child in node.children]
+    placed = with_new_children(node, children)
+    if not isinstance(placed, MadeOnce):
+        return _exchanged(placed, sizes)
+    rows = placed.child
+    saved = rows if _is_near_exchange(rows) else Exchange(rows, InPlace(), SEVERAL_READERS)
+    shared.placed[id(node)] = saved
+    return saved
+
+
+def _exchanged(placed: Node, sizes: PlanLimits) -> Node:
+    """An operator over rows that are placed as it needs them."""
     match placed:
         case Union():
             return with_new_children(placed, [_apart(child) for child in placed.children])
@@ -149,6 +223,16 @@ def _with_exchanges(node: Node, sizes: PlanLimits) -> Node:
             return _bring_together(placed, sizes)
         case _:
             return placed
+
+
+def _is_near_exchange(node: Node) -> bool:
+    """Whether rows are partitioned by keys, and little is done after the exchange.
+
+    Then the exchange has several readers: each finishes the rows, and needs no further exchange.
+    """
+    while isinstance(node, Project | Filter | FinalAggregate):
+        node = node.child
+    return isinstance(node, Exchange) and isinstance(node.placement, ByHash)
 
 
 def _is_small(node: Node, sizes: PlanLimits) -> bool:

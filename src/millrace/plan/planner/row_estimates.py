@@ -20,6 +20,7 @@ from millrace.plan.nodes.limit import Limit
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
 from millrace.plan.nodes.scan import Scan
+from millrace.plan.nodes.shared_parts.made_once import SharedRows
 from millrace.plan.nodes.sort import Sort
 from millrace.plan.nodes.union import Union
 from millrace.scan.column_bounds import ColumnBounds, column_bounds
@@ -76,6 +77,8 @@ class RowEstimates:
             case Scan(source=source):
                 bounds = column_bounds(source, column)
                 return None if bounds is None else min(float(bounds.values), self.rows(node))
+            case SharedRows(rows=rows):
+                return self.distinct_values(rows, column)
             case Project(columns=columns):
                 made_of = dict(columns)[column]
                 bare = next(iter(made_of.columns)) if made_of.is_column else None
@@ -113,6 +116,8 @@ class RowEstimates:
                 return min(rows, prod(known)) if keys else 1.0
             case Union(inputs=inputs):
                 return sum(self.rows(side) for side in inputs)
+            case SharedRows(rows=shared):
+                return self.rows(shared)
             case Join():
                 return self._join_rows(node)
             case _ if node.children:

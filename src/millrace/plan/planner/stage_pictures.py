@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Final
 
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.scan import Scan
+from millrace.plan.nodes.shared_parts.made_once import MadeOnce
 from millrace.plan.planner.stages import Stage
 from millrace.text import human_bytes
 
@@ -144,10 +145,18 @@ def _goes(stage: Stage) -> str:
     return stage.why if stage.placement is None else f"{stage.placement}: {stage.why}"
 
 
-def _operators(node: Node, depth: int) -> list[tuple[int, Node]]:
-    """The operators of a tree, each with its depth."""
-    below = [line for child in node.children for line in _operators(child, depth + 1)]
-    return [(depth, node), *below]
+def _operators(
+    node: Node, depth: int, shared: set[int] | None = None
+) -> Iterator[tuple[int, Node]]:
+    """The operators of a tree, each with its depth; those of shared rows once."""
+    shown = set() if shared is None else shared
+    yield depth, node
+    if isinstance(node, MadeOnce):
+        if id(node) in shown:
+            return
+        shown.add(id(node))
+    for child in node.children:
+        yield from _operators(child, depth + 1, shown)
 
 
 def _sized(node: Node) -> str:

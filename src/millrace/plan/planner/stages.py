@@ -5,6 +5,7 @@ Invariant: every stage comes after those it reads, and the same plan is always c
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import product
 
@@ -14,12 +15,21 @@ from millrace.plan.nodes.node import Node, with_new_children
 from millrace.plan.nodes.placement import Placement
 from millrace.plan.nodes.read_stage import ReadStage, leaves
 from millrace.plan.nodes.scan import Scan
+from millrace.plan.nodes.shared_parts.made_once import MadeOnce
 from millrace.plan.nodes.union import Union
 from millrace.plan.planner.column_pruning import prune
-from millrace.plan.planner.exchanges import PlanLimits, fits_one_task, insert_exchanges
+from millrace.plan.planner.exchanges import (
+    ASKED_FOR,
+    TO_BE_KEPT,
+    PlanLimits,
+    fits_one_task,
+    insert_exchanges,
+)
 from millrace.plan.planner.filter_pushdown import push_filters
 from millrace.plan.planner.join_order import order_joins
 from millrace.plan.planner.partition_pruning import prune_partitions
+from millrace.plan.planner.plan_identity import PlanIdentity
+from millrace.plan.planner.shared_parts import optimise_shared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,17 +66,55 @@ class Stage:
 
 def plan_stages(plan: Node, sizes: PlanLimits) -> list[Stage]:
     """The stages that a plan is run in."""
-    ordered = push_filters(order_joins(prune(push_filters(plan))))
-    pruned = prune(prune_partitions(ordered, sizes.matching_files))
-    return cut(insert_exchanges(pruned, sizes), alone=fits_one_task(pruned, sizes))
+
+    def optimise(part: Node) -> Node:
+        ordered = push_filters(order_joins(prune(push_filters(part))))
+        return prune(prune_partitions(ordered, sizes.matching_files))
+
+    optimised = optimise_shared(plan, optimise)
+    return cut(insert_exchanges(optimised, sizes), alone=fits_one_task(optimised, sizes))
 
 
 def cut(plan: Node, *, alone: bool) -> list[Stage]:
     """The stages of a plan, each after those it reads; the last one makes the result."""
-    stages: list[Stage] = []
-    root = _cut(plan, stages, alone=alone)
+    cutter = _Cutter(alone=alone)
+    root = cutter.cut(plan)
+    stages = cutter.stages
     stages.append(_stage(len(stages), root, None, "the result", alone=alone))
     return stages
+
+
+class _Cutter:
+    """Makes stages of a plan; equal work is one stage, which several others read."""
+
+    def __init__(self, *, alone: bool) -> None:
+        self.stages: list[Stage] = []
+        self._alone = alone
+        self._identity = PlanIdentity()
+        self._equal: dict[Hashable, int] = {}
+        self._once: dict[int, Node] = {}
+
+    def cut(self, node: Node) -> Node:
+        """The node over reads of the stages below it."""
+        if id(node) in self._once:
+            return self._once[id(node)]
+        rows = with_new_children(node, [self.cut(child) for child in node.children])
+        if isinstance(rows, Exchange):
+            rows = ReadStage(self._stage_of(rows), rows.schema, rows.placement)
+        if isinstance(node, Exchange | MadeOnce):
+            self._once[id(node)] = rows
+        return rows
+
+    def _stage_of(self, exchange: Exchange) -> int:
+        number = len(self.stages)
+        root = _stage(number, exchange.child, exchange.placement, exchange.why, alone=self._alone)
+        part = self._identity.of(root.root)
+        if part is not None:
+            asked = exchange.why if exchange.why in (ASKED_FOR, TO_BE_KEPT) else ""
+            number = self._equal.setdefault((part, exchange.placement, root.alone, asked), number)
+        if number == len(self.stages):
+            self.stages.append(root)
+        return number
 
 
 def _stage(number: int, root: Node, placement: Placement | None, why: str, *, alone: bool) -> Stage:
@@ -82,18 +130,8 @@ def _is_small(node: Node) -> bool:
 
 def _without_marks(node: Node) -> Node:
     if isinstance(node, InOneTask):
-        return _without_marks(node.child)
+        return node.child  # There is none below it.
     return with_new_children(node, [_without_marks(child) for child in node.children])
-
-
-def _cut(node: Node, stages: list[Stage], *, alone: bool) -> Node:
-    children = [_cut(child, stages, alone=alone) for child in node.children]
-    if not isinstance(node, Exchange):
-        return with_new_children(node, children)
-    (root,) = children
-    stage = _stage(len(stages), root, node.placement, node.why, alone=alone)
-    stages.append(stage)
-    return ReadStage(stage.number, node.schema, node.placement)
 
 
 def _branches(node: Node) -> list[Node]:

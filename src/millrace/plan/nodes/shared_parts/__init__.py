@@ -1,0 +1,1 @@
+"""Parts of a plan that several other parts read."""

@@ -1,0 +1,199 @@
+"""Finds parts of a plan that are written several times, and makes each of them once.
+
+A part is read through `SharedRows` while the plan around it is optimised, so each of its readers
+has its own filters and columns above it. The part itself then gets the columns that any reader
+needs, and the condition that some reader's filter is true. A part that only joins is not shared if
+its readers filter differently: filters that reach the scans save more than a join costs.
+Invariant: the plan's result is the same, and equal plans are shared alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from sqlglot import exp
+
+from millrace.plan.nodes.exchange import Repartition
+from millrace.plan.nodes.filter import Filter
+from millrace.plan.nodes.join import Join
+from millrace.plan.nodes.map_batches import FunctionNode
+from millrace.plan.nodes.node import Node, with_new_children
+from millrace.plan.nodes.project import select_only
+from millrace.plan.nodes.shared_parts.made_once import MadeOnce, SharedRows
+from millrace.plan.planner.plan_identity import PlanIdentity
+from millrace.sql.condition_parts import typed_expression
+from millrace.sql.expressions import Expression
+from millrace.sql.parser import read
+from millrace.sql.typed_sql import ExpressionRefused
+
+Optimise = Callable[[Node], Node]
+
+_CONDITIONS_MAX: Final = 16
+"""Of readers with more different filters, none reaches the shared part."""
+
+
+def optimise_shared(plan: Node, optimise: Optimise) -> Node:
+    """The optimised plan, in which equal parts are one `MadeOnce`."""
+    identity = PlanIdentity()
+    apart: set[int] = set()
+    while True:
+        numbered = _SharedPlan(plan, identity, frozenset(apart))
+        whole = optimise(numbered.plan)
+        bodies: dict[int, Node] = {}
+        read_by: dict[int, list[_Reader]] = {}
+        _add_readers(whole, read_by)
+        for number in sorted(numbered.parts, reverse=True):  # Readers have higher numbers.
+            readers = read_by.get(number, [])
+            if not readers:
+                continue
+            if _differ(readers) and _only_joins(numbered.parts[number]):
+                apart.add(numbered.identities[number])
+                break
+            bodies[number] = optimise(_needed(numbered.parts[number], readers))
+            _add_readers(bodies[number], read_by)
+        else:
+            once = {number for number, readers in read_by.items() if len(readers) == 1}
+            return _Expansion(bodies, once).expanded(whole)
+
+
+class _SharedPlan:
+    """A plan whose equal parts are leaves; `parts` has their rows, those that are read first."""
+
+    def __init__(self, plan: Node, identity: PlanIdentity, apart: frozenset[int]) -> None:
+        self._identity = identity
+        self._apart = apart
+        self._readers: Counter[int] = Counter()
+        self._counted: set[int] = set()
+        self._leaves: dict[int, SharedRows] = {}
+        self.parts: dict[int, Node] = {}
+        self.identities: dict[int, int] = {}
+        self._count(plan)
+        self.plan = self._replaced(plan)
+
+    def _count(self, node: Node) -> None:
+        """Count by how many operators each part is read; equal operators are one."""
+        for child in node.children:
+            part = self._identity.of(child)
+            if part is not None:
+                self._readers[part] += 1
+                if part in self._counted:
+                    continue
+                self._counted.add(part)
+            self._count(child)
+
+    def _replaced(self, node: Node) -> Node:
+        part = self._identity.of(node)
+        if part is not None and part in self._leaves:
+            return self._leaves[part]
+        children = [self._replaced(child) for child in node.children]
+        rows = with_new_children(node, children)
+        if part is None or part in self._apart or self._readers[part] <= 1 or not _is_work(node):
+            return rows
+        number = len(self.parts)
+        self.parts[number], self.identities[number] = rows, part
+        self._leaves[part] = SharedRows(number, rows, tuple(rows.schema.names))
+        return self._leaves[part]
+
+
+class _Reader:
+    """A place that reads shared rows: the columns, and the filters above that cannot fail."""
+
+    def __init__(self, rows: SharedRows, filters: Sequence[Expression]) -> None:
+        self.columns = rows.columns
+        self.filters = tuple(dict.fromkeys(e for e in filters if not e.raises))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(sorted(condition.text for condition in self.filters))
+
+
+def _add_readers(node: Node, read_by: dict[int, list[_Reader]]) -> None:
+    for rows, filters in _shared_below(node, ()):
+        read_by.setdefault(rows.number, []).append(_Reader(rows, filters))
+
+
+def _shared_below(
+    node: Node, filters: tuple[Expression, ...]
+) -> Iterator[tuple[SharedRows, tuple[Expression, ...]]]:
+    if isinstance(node, SharedRows):
+        yield node, filters
+    elif isinstance(node, Filter):
+        yield from _shared_below(node.child, (*filters, node.condition))
+    else:
+        for child in node.children:
+            yield from _shared_below(child, ())
+
+
+def _needed(part: Node, readers: Sequence[_Reader]) -> Node:
+    """The rows of a part that some reader wants, with the columns that some reader wants."""
+    wanted = {name for reader in readers for name in reader.columns}
+    condition = _any_true(part, readers)
+    rows = part if condition is None else Filter(part, condition)
+    return select_only(rows, [name for name in part.schema.names if name in wanted])
+
+
+def _any_true(part: Node, readers: Sequence[_Reader]) -> Expression | None:
+    """The condition that the filters of some reader are true; None if it may hold for any row."""
+    different = {reader.texts: reader.filters for reader in readers}
+    if () in different or len(different) > _CONDITIONS_MAX:
+        return None
+    every = [_chain(exp.And, map(_tree, filters)) for filters in different.values()]
+    whole = _chain(exp.Or, every)
+    try:
+        condition = typed_expression(whole, part.schema)
+    except ExpressionRefused:
+        return None
+    return None if condition.raises else condition
+
+
+def _tree(condition: Expression) -> exp.Expression:
+    return read(condition.text)
+
+
+def _chain(kind: type[exp.And | exp.Or], trees: Iterable[exp.Expression]) -> exp.Expression:
+    first, *rest = trees
+    whole: exp.Expression = exp.Paren(this=first) if rest else first
+    for tree in rest:
+        whole = kind(this=whole, expression=exp.Paren(this=tree))
+    return whole
+
+
+def _differ(readers: Sequence[_Reader]) -> bool:
+    return len({reader.texts for reader in readers}) > 1
+
+
+def _is_work(node: Node) -> bool:
+    """Whether a part is more than rows of a scan, some of them, with calculated columns.
+
+    Rows that a user saves or spreads over tasks are as they are asked for.
+    """
+    if isinstance(node, Repartition):
+        return False
+    is_work = node.requires_shuffle() or isinstance(node, FunctionNode)
+    return is_work or any(map(_is_work, node.children))
+
+
+def _only_joins(node: Node) -> bool:
+    is_work = node.requires_shuffle() or isinstance(node, FunctionNode)
+    return (not is_work or isinstance(node, Join)) and all(map(_only_joins, node.children))
+
+
+class _Expansion:
+    """Puts optimised parts in the place of `SharedRows`."""
+
+    def __init__(self, bodies: dict[int, Node], once: set[int]) -> None:
+        self._bodies = bodies
+        self._once = once
+        self._made: dict[int, Node] = {}
+
+    def expanded(self, node: Node) -> Node:
+        """The plan with every part in its place; one object for all readers of a part."""
+        if not isinstance(node, SharedRows):
+            return with_new_children(node, [self.expanded(child) for child in node.children])
+        if node.number not in self._made:
+            rows = self.expanded(self._bodies[node.number])
+            is_alone = node.number in self._once
+            self._made[node.number] = rows if is_alone else MadeOnce(rows, node.number)
+        return select_only(self._made[node.number], node.columns)
