@@ -7,7 +7,7 @@ true, and a condition over other columns has the same value for the same row.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -23,7 +23,11 @@ from millrace.sql.types import SqlType
 
 _PARTS_MAX: Final = 64
 """Of more conditions, moving each of them by itself is not worth a step of the plan for each."""
-_CALCULATED: Final = {exp.Add: operator.add, exp.Sub: operator.sub, exp.Mul: operator.mul}
+_CALCULATED: Final[Mapping[type[exp.Expression], Callable[[int, int], int]]] = {
+    exp.Add: operator.add,
+    exp.Sub: operator.sub,
+    exp.Mul: operator.mul,
+}
 _INTEGER_MAX: Final = 2**31 - 1
 _NULL_COMPARED: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.Between)
 """Conditions that are not true if a value is null."""
@@ -58,6 +62,8 @@ def _parts(condition: Expression, schema: pa.Schema) -> list[Expression]:
 
 def _folded(part: Expression, schema: pa.Schema) -> Expression:
     tree = read(part.text)
+    if tree.find(*_CALCULATED) is None:
+        return part
     try:
         folded = typed_expression(tree.transform(_calculated), schema)
         same = typed_expression(tree, schema).sql == part.sql

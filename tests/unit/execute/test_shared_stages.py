@@ -38,6 +38,12 @@ FROM totals a JOIN totals b ON a.part = b.part AND a.k < b.k
 WHERE a.total > 20 AND b.part > 1 AND a.part > (SELECT min(part) FROM totals)
 ORDER BY 1, 2, 3
 """
+ONE_ROW = """
+SELECT (SELECT avg(v) FROM orders WHERE k < 5) AS a, (SELECT count(*) FROM orders WHERE k < 5) AS b,
+    (SELECT coalesce(max(v), -1) + count(v) FROM orders WHERE k > 90) AS c,
+    (SELECT count(DISTINCT v) FROM orders WHERE k BETWEEN 3 AND 6) AS d,
+    (SELECT min(v) FROM orders WHERE v > 7) AS e, (SELECT sum(v) FROM orders) AS f
+"""
 
 
 @pytest.fixture
@@ -68,10 +74,10 @@ def run_query(mill: Path, orders: Path, config: mr.Config) -> QueryRun:
         return start(shuffles_of(ws, config), ws.sql(QUERY), HereRunner())
 
 
-def expected(orders: Path) -> list[tuple[object, ...]]:
+def expected(orders: Path, text: str = QUERY) -> list[tuple[object, ...]]:
     with duckdb.connect() as db:
         db.execute(f"CREATE VIEW orders AS FROM '{orders}/*.parquet'")
-        return db.sql(QUERY).fetchall()
+        return db.sql(text).fetchall()
 
 
 def rows_of(run: QueryRun) -> list[tuple[object, ...]]:
@@ -83,18 +89,19 @@ def shared_stage(run: QueryRun) -> int:
     return number
 
 
+@pytest.mark.parametrize("text", [QUERY, ONE_ROW])
 @pytest.mark.parametrize("config", [CUT_UP, BROADCAST, mr.Config()])
 def test_the_answer_is_that_of_duckdb_and_the_next_run_reuses_all_of_it(
-    orders: Path, tmp_path: Path, config: mr.Config
+    orders: Path, tmp_path: Path, config: mr.Config, text: str
 ) -> None:
     with mr.open(tmp_path / "mill", config=config, create=True) as ws:
         ws.view("orders", ws.read_parquet(orders))
-        shuffles, query = shuffles_of(ws, config), ws.sql(QUERY)
+        shuffles, query = shuffles_of(ws, config), ws.sql(text)
 
         first = start(shuffles, query, HereRunner())
         second = start(shuffles, query, HereRunner())
 
-        assert rows_of(first) == rows_of(second) == expected(orders)
+        assert rows_of(first) == rows_of(second) == expected(orders, text)
         assert all(report.ran == 0 for report in second.report.stages)
 
 

@@ -114,8 +114,8 @@ def test_a_reader_without_a_filter_gets_all_rows(tables: dict[str, Node]) -> Non
 
 def test_a_join_is_not_shared_by_readers_that_filter_differently(tables: dict[str, Node]) -> None:
     joined = """WITH j AS (SELECT * FROM store_sales JOIN date_dim ON ss_sold_date_sk = d_date_sk)
-        SELECT max(ss_ext_sales_price) FROM j WHERE d_year = {} UNION ALL
-        SELECT max(ss_ext_list_price) FROM j WHERE d_year = {}"""
+        SELECT DISTINCT ss_ext_sales_price FROM j WHERE d_year = {} UNION ALL
+        SELECT DISTINCT ss_ext_list_price FROM j WHERE d_year = {}"""
 
     differently = planned(tables, joined.format(1, 2), SMALL)
     alike = planned(tables, joined.format(1, 1), SMALL)
@@ -177,3 +177,42 @@ def test_shared_rows_that_a_function_gets_are_saved_even_in_one_task(
 
     assert [stage.why for stage in stages] == [SEVERAL_READERS, "the result"]
     assert stages[1].reads == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "scans_expected"),
+    [
+        ("max(d_year)", "min(d_date_sk)", 1),
+        ("max(d_year) FROM date_dim WHERE d_year > 1", "min(d_year)", 2),
+        ("max(d_year)", "min(d_year) FROM date_dim WHERE d_year > 1", 2),
+        (
+            "max(d_date_sk) FROM date_dim WHERE d_year > 1",
+            "count(*) + 1 FROM date_dim WHERE d_year < 3",
+            1,
+        ),
+        (
+            "max(d_date_sk) FROM date_dim WHERE d_year > 1",
+            "count(*) FROM date_dim WHERE d_date_sk < 3",
+            2,
+        ),
+        (
+            "max(d_date_sk) FROM date_dim WHERE d_year > 1",
+            "max(d_year + 1) FROM date_dim WHERE d_year < 3",
+            2,
+        ),
+        (
+            "max(d_date_sk) FROM date_dim WHERE d_year > 1",
+            "max(d_year) FROM date_dim WHERE d_year + 1 < 3",
+            2,
+        ),
+    ],
+)
+def test_aggregates_of_one_row_read_their_rows_once(
+    tables: dict[str, Node], one: str, other: str, scans_expected: int
+) -> None:
+    """Not if their filters are about other columns, nor if a row of others could fail in one."""
+    sides = [text if "FROM" in text else f"{text} FROM date_dim" for text in (one, other)]
+
+    stages = planned(tables, f"SELECT (SELECT {sides[0]}) AS a, (SELECT {sides[1]}) AS b", SMALL)
+
+    assert scans(stages) == scans_expected

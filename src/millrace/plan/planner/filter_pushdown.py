@@ -36,6 +36,7 @@ def push_filters(plan: Node) -> Node:
         if len(safe) > 1:
             return push_filters(_over(plan.child, safe))
         if rest is None:
+            plan = Filter(plan.child, safe[0])
             moved = _moved(plan)
             if moved is not None:
                 return push_filters(moved)

@@ -35,7 +35,10 @@ class PlanIdentity:
         content = self._content(node)
         if content is None:
             return None
-        number = self._by_content.get(content)
+        try:
+            number = self._by_content.get(content)
+        except TypeError:  # A value that cannot be compared.
+            return None
         if number is None:
             number = self._by_content[content] = next(self._numbers)
         self._by_node[id(node)] = node, number
@@ -69,8 +72,7 @@ class PlanIdentity:
             case tuple():
                 return tuple(map(self._value, value))
             case _:
-                assert isinstance(value, Hashable), f"{type(value).__name__} in a node"
-                return value
+                return value  # type: ignore[no-any-return]
 
     def _source(self, source: FileSource) -> Hashable:
         if id(source) not in self._sources:

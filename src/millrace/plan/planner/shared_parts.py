@@ -2,8 +2,9 @@
 
 A part is read through `SharedRows` while the plan around it is optimised, so each of its readers
 has its own filters and columns above it. The part itself then gets the columns that any reader
-needs, and the condition that some reader's filter is true. A part that only joins is not shared if
-its readers filter differently: filters that reach the scans save more than a join costs.
+needs, and the condition that some reader's filter is true. A join is not shared if its readers
+filter differently, because filters that reach the scans save more than a join costs, nor if it is
+part of a larger join, because then there may be a better order of joins.
 Invariant: the plan's result is the same, and equal plans are shared alike.
 """
 
@@ -20,7 +21,7 @@ from millrace.plan.nodes.filter import Filter
 from millrace.plan.nodes.join import Join
 from millrace.plan.nodes.map_batches import FunctionNode
 from millrace.plan.nodes.node import Node, with_new_children
-from millrace.plan.nodes.project import select_only
+from millrace.plan.nodes.project import Project, select_only
 from millrace.plan.nodes.shared_parts.made_once import MadeOnce, SharedRows
 from millrace.plan.planner.plan_identity import PlanIdentity
 from millrace.sql.condition_parts import typed_expression
@@ -48,7 +49,7 @@ def optimise_shared(plan: Node, optimise: Optimise) -> Node:
             readers = read_by.get(number, [])
             if not readers:
                 continue
-            if _differ(readers) and _only_joins(numbered.parts[number]):
+            if _is_join(numbered.parts[number]) and _pays_off_apart(readers):
                 apart.add(numbered.identities[number])
                 break
             bodies[number] = optimise(_needed(numbered.parts[number], readers))
@@ -78,7 +79,7 @@ class _SharedPlan:
             part = self._identity.of(child)
             if part is not None:
                 self._readers[part] += 1
-                if part in self._counted:
+                if part in self._counted and part not in self._apart:
                     continue
                 self._counted.add(part)
             self._count(child)
@@ -100,9 +101,10 @@ class _SharedPlan:
 class _Reader:
     """A place that reads shared rows: the columns, and the filters above that cannot fail."""
 
-    def __init__(self, rows: SharedRows, filters: Sequence[Expression]) -> None:
+    def __init__(self, rows: SharedRows, filters: Sequence[Expression], *, is_joined: bool) -> None:
         self.columns = rows.columns
         self.filters = tuple(dict.fromkeys(e for e in filters if not e.raises))
+        self.is_joined = is_joined
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -110,20 +112,24 @@ class _Reader:
 
 
 def _add_readers(node: Node, read_by: dict[int, list[_Reader]]) -> None:
-    for rows, filters in _shared_below(node, ()):
-        read_by.setdefault(rows.number, []).append(_Reader(rows, filters))
+    for rows, reader in _readers_below(node, (), is_joined=False):
+        read_by.setdefault(rows.number, []).append(reader)
 
 
-def _shared_below(
-    node: Node, filters: tuple[Expression, ...]
-) -> Iterator[tuple[SharedRows, tuple[Expression, ...]]]:
+def _readers_below(
+    node: Node, filters: tuple[Expression, ...], *, is_joined: bool
+) -> Iterator[tuple[SharedRows, _Reader]]:
+    """The readers in a tree; `is_joined` says that the tree is a side of a join."""
     if isinstance(node, SharedRows):
-        yield node, filters
+        yield node, _Reader(node, filters, is_joined=is_joined)
     elif isinstance(node, Filter):
-        yield from _shared_below(node.child, (*filters, node.condition))
+        above = (*filters, node.condition)
+        yield from _readers_below(node.child, above, is_joined=is_joined)
     else:
+        reordered = isinstance(node, Join) and node.how in ("inner", "cross")
+        joined = reordered or (is_joined and isinstance(node, Project))
         for child in node.children:
-            yield from _shared_below(child, ())
+            yield from _readers_below(child, (), is_joined=joined)
 
 
 def _needed(part: Node, readers: Sequence[_Reader]) -> Node:
@@ -160,8 +166,9 @@ def _chain(kind: type[exp.And | exp.Or], trees: Iterable[exp.Expression]) -> exp
     return whole
 
 
-def _differ(readers: Sequence[_Reader]) -> bool:
-    return len({reader.texts for reader in readers}) > 1
+def _pays_off_apart(readers: Sequence[_Reader]) -> bool:
+    """Whether filters or the order of joins save more than to make a join once."""
+    return len({reader.texts for reader in readers}) > 1 or any(r.is_joined for r in readers)
 
 
 def _is_work(node: Node) -> bool:
@@ -175,9 +182,10 @@ def _is_work(node: Node) -> bool:
     return is_work or any(map(_is_work, node.children))
 
 
-def _only_joins(node: Node) -> bool:
-    is_work = node.requires_shuffle() or isinstance(node, FunctionNode)
-    return (not is_work or isinstance(node, Join)) and all(map(_only_joins, node.children))
+def _is_join(node: Node) -> bool:
+    while isinstance(node, Filter | Project):
+        node = node.child
+    return isinstance(node, Join)
 
 
 class _Expansion:

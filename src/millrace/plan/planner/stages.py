@@ -27,6 +27,7 @@ from millrace.plan.planner.exchanges import (
 )
 from millrace.plan.planner.filter_pushdown import push_filters
 from millrace.plan.planner.join_order import order_joins
+from millrace.plan.planner.merged_aggregates import merge_aggregates
 from millrace.plan.planner.partition_pruning import prune_partitions
 from millrace.plan.planner.plan_identity import PlanIdentity
 from millrace.plan.planner.shared_parts import optimise_shared
@@ -71,7 +72,7 @@ def plan_stages(plan: Node, sizes: PlanLimits) -> list[Stage]:
         ordered = push_filters(order_joins(prune(push_filters(part))))
         return prune(prune_partitions(ordered, sizes.matching_files))
 
-    optimised = optimise_shared(plan, optimise)
+    optimised = optimise_shared(merge_aggregates(plan), optimise)
     return cut(insert_exchanges(optimised, sizes), alone=fits_one_task(optimised, sizes))
 
 
