@@ -24,12 +24,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _connect() -> SparkSession:
+    """A session with a server of its own, at a port of its own: runs side by side have one each."""
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+    from millrace.testing.managed_process import free_ports
+
+    port = free_ports(1)[0]
+    setattr(DefaultChannelBuilder, "default_port", staticmethod(lambda: port))  # noqa: B010 - Spark has no setting
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     return (
         SparkSession.builder.remote("local[2,3]")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
+        .config("spark.connect.grpc.binding.port", str(port))
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.sql.session.timeZone", "UTC")
