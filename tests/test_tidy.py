@@ -16,7 +16,7 @@ FOLDER_FILES_MAX = 20
 # A layer imports only itself and those above it.
 LAYERS = [
     {"version", "errors"},
-    {"ids", "limits", "config", "durations", "faults", "text", "wakeup", "names"},
+    {"ids", "limits", "config", "durations", "faults", "text", "wakeup", "names", "message_types"},
     {"storage"},
     {"identity"},
     {"keys"},

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import http.client
 import http.server
+import math
 import os
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -162,15 +165,23 @@ def child_writes(environment: Mapping[str, str], url: str, where: tuple[int, ...
     )
 
 
+def far_away(seed: int) -> Callable[[], float]:
+    """Delays of a bucket in another place: 100 ms at the median, 500 ms at the 99th percentile."""
+    chance = random.Random(seed)  # noqa: S311 - a seed replays it
+    return lambda: chance.lognormvariate(math.log(0.1), math.log(5) / 2.326)
+
+
 @dataclass
 class Proxy:
-    """Stands before a server: counts requests, drops a header, or swallows an answer."""
+    """Stands before a server: counts requests, delays them, drops a header or an answer."""
 
     target: int
     drop_header: str | None = None
     swallow: str | None = None
     """The answer to the first put whose path ends so never arrives."""
     seen: Counter[str] = field(default_factory=Counter)
+    delay_s: Callable[[], float] = lambda: 0.0
+    """How long the next request is on its way."""
     server: http.server.ThreadingHTTPServer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -210,6 +221,7 @@ class _Forward(http.server.BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         kind = "LIST" if "list-type=2" in query else self.command
         self.owner.seen[kind] += 1
+        time.sleep(self.owner.delay_s())
         dropped = (self.owner.drop_header or "").lower()
         headers = {
             name: value

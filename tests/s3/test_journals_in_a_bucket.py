@@ -80,6 +80,12 @@ def test_a_joined_process_puts_its_rows_into_the_bucket_and_gets_them_there(
             broker.adopt({"a": [broker.store_file(SCHEMA, [pa.record_batch({"x": large})])]})
             store = store_at(joined.path, Config())
             assert len(store.names("journals/adopted")) == 2
+            # What fits into a record of the log is in it: one put, in place of three calls.
+            wide = pa.table({"v": [b"x" * 1000] * 200})
+            joined.journals.create("wide", wide.schema)
+            joined.journals.append("wide", wide)
+            assert len(store.names("journals/adopted")) == 2
+            assert joined.journals.read("wide", 0).num_rows == 200
             at, values = 0, list[int]()
             while (fetched := joined.journals.read("a", at)).next_offset > at:
                 values += fetched.rows()["x"].to_pylist()

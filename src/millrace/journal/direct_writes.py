@@ -240,9 +240,10 @@ class DirectWriter:
         file.close()
 
 
-def direct_size(request: Publish) -> int:
-    """Bytes of the rows of a request that can be in a file."""
-    return sum(part.rows.nbytes for part in _parts_for_files(request).values())
+def direct_size(request: Publish) -> tuple[int, int]:
+    """Bytes and count of the rows of a request that can be in a file."""
+    parts = _parts_for_files(request).values()
+    return sum(part.rows.nbytes for part in parts), sum(part.rows.num_rows for part in parts)
 
 
 def _parts_for_files(request: Publish) -> dict[int, Append]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import xxhash
 
 from millrace.errors import Corrupt, FormatError, MillraceError
+from millrace.message_types import known
 from millrace.names import shown
 
 CHECKSUM: Final = "checksum"
@@ -151,7 +152,7 @@ class AddressHint(msgspec.Struct, frozen=True):
 def hint(data: bytes | None, kind: type[Value]) -> Value | None:
     """Read a file that is only a hint; None if it is missing or not understood."""
     try:
-        return msgspec.json.decode(data or b"", type=kind)
+        return msgspec.json.decode(data or b"", type=known(kind))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 

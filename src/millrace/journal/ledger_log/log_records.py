@@ -18,6 +18,7 @@ import xxhash
 from millrace.errors import Corrupt, FormatError
 from millrace.journal.embedded.ledger import ledger_tables
 from millrace.journal.embedded.ledger.ledger_saving import STATEMENTS, Change
+from millrace.message_types import known
 
 VERSION: Final = 1
 _RECORD: Final = b"MRLR"
@@ -69,7 +70,7 @@ def decode_record(data: bytes, *, where: str) -> LogRecord:
     """Read a record; `where` names it in errors."""
     content = _opened(_RECORD, data, where)
     try:
-        record = msgspec.msgpack.decode(content, type=LogRecord)
+        record = msgspec.msgpack.decode(content, type=known(LogRecord))
     except msgspec.DecodeError as error:
         raise _damaged(where, str(error)) from error
     if record.tables > ledger_tables.FORMAT_VERSION:

@@ -26,6 +26,7 @@ from millrace.ids import (
     ReducePartition,
     StageId,
 )
+from millrace.message_types import known
 from millrace.storage import layout
 from millrace.transport.flight.wire import WireMessage, from_json, wrong
 
@@ -225,8 +226,8 @@ def encode_search(search: Search) -> bytes:
 def decode_search(data: bytes) -> Search:
     """Read the question for finished work."""
     try:
-        sent = msgspec.convert(json.loads(data), _SearchMessage)
-        msgspec.convert(sent.made_from, list[_MadeFrom])
+        sent = msgspec.convert(json.loads(data), known(_SearchMessage))
+        msgspec.convert(sent.made_from, known(list[_MadeFrom]))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise wrong(_SEARCH, error) from error
     return Search(made_from=tuple(sent.made_from), verify=sent.verify)

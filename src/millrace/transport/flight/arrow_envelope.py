@@ -24,6 +24,7 @@ import pyarrow as pa
 from millrace.errors import BrokerStopped, MillraceError
 from millrace.journal.core.number_ranges import Unsigned
 from millrace.journal.core.values import Rows
+from millrace.message_types import known
 from millrace.transport.flight import wire
 from millrace.transport.flight.wire import wrong
 
@@ -112,7 +113,9 @@ def _opened(data: pa.Buffer) -> tuple[_Header, list[pa.Buffer]]:
     if magic != MAGIC or position > data.size:
         raise wrong("a message", bytes(memoryview(data)[: _HEAD.size]))
     try:
-        header = msgspec.msgpack.decode(memoryview(data)[_HEAD.size : position], type=_Header)
+        header = msgspec.msgpack.decode(
+            memoryview(data)[_HEAD.size : position], type=known(_Header)
+        )
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise wrong("a message", error) from error
     buffers = []
@@ -127,7 +130,7 @@ def _opened(data: pa.Buffer) -> tuple[_Header, list[pa.Buffer]]:
 
 def _value(header: _Header, buffers: _BuffersRead, kind: type[Value], what: str) -> Value:
     try:
-        return msgspec.msgpack.decode(header.body, type=kind, dec_hook=buffers.value)
+        return msgspec.msgpack.decode(header.body, type=known(kind), dec_hook=buffers.value)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise wrong(what, error) from error
 

@@ -13,6 +13,7 @@ import msgspec
 
 from millrace import errors
 from millrace.errors import MillraceError, UserError
+from millrace.message_types import known
 
 TOKEN_HEADER: Final = "authorization"  # noqa: S105 - a header's name
 ENDING: Final = "this server is ending"
@@ -52,7 +53,7 @@ class WireMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def from_json(data: bytes | None, kind: type[Value], what: str) -> Value:
     """Read a message of a type, refusing anything else as not `what`."""
     try:
-        return msgspec.json.decode(data or b"", type=kind)
+        return msgspec.json.decode(data or b"", type=known(kind))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise wrong(what, error) from error
 
@@ -81,7 +82,7 @@ def encode_error(error: MillraceError) -> bytes:
 def decode_error(data: bytes | None) -> MillraceError | None:
     """The error that a server sent; None if these bytes are not from one of our servers."""
     try:
-        sent = msgspec.json.decode(data or b"", type=_SentError)
+        sent = msgspec.json.decode(data or b"", type=known(_SentError))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     kind = getattr(errors, str(sent.code), MillraceError)

@@ -29,6 +29,7 @@ from millrace.journal.core.values import (
 )
 from millrace.journal.direct_reads import DirectReader, SpotUnreadable
 from millrace.journal.direct_writes import DirectWriter, direct_size
+from millrace.journal.embedded.ledger.ledger_port import STAMP_BYTES
 from millrace.journal.row_files import ADOPTED
 from millrace.transport.owner.broker_calls import CALLS
 from millrace.transport.owner.owner_calls import OwnerCaller
@@ -55,7 +56,7 @@ class DirectBytes:
 
     def publish(self, request: Publish) -> Published | None:
         """Publish references to rows that are written here; None if the rows are to be sent."""
-        writer = self._writer(direct_size(request))
+        writer = self._writer(*direct_size(request))
         if writer is None:
             return None
 
@@ -69,7 +70,7 @@ class DirectBytes:
 
     def append_stamped(self, name: str, rows: Rows, lease: Lease | None) -> Appended | None:
         """The same for stamped rows of one producer."""
-        writer = self._writer(rows.nbytes)
+        writer = self._writer(rows.nbytes, rows.num_rows)
         if writer is None:
             return None
 
@@ -158,8 +159,8 @@ class DirectBytes:
             self._sends_until = time.monotonic() + _SENDS_S
         return None
 
-    def _writer(self, size: int) -> DirectWriter | None:
-        """What writes rows of this size; None if they are to be sent."""
+    def _writer(self, size: int, rows: int) -> DirectWriter | None:
+        """What writes so many bytes of rows; None if they are to be sent."""
         config = self._caller.config
         if not config.journal_inline_bytes_max < size <= config.journal_append_bytes_max:
             return None
@@ -167,6 +168,10 @@ class DirectBytes:
             return None
         place = self._caller.direct_place()
         if place is None:
+            return None
+        stored = size + STAMP_BYTES * rows
+        if place.store.remote and stored < config.journal_small_bytes_max:
+            # Rows that fit into a record of the log are one put; in an object they are three calls.
             return None
         key = (place.store.root, place.folder)
         made = self._writers.get(key)

@@ -23,6 +23,7 @@ from millrace.durations import ms
 from millrace.errors import BrokerStopped, MillraceError
 from millrace.journal.ledger_log.log_broker import LogBroker
 from millrace.journal.ledger_log.log_ledger import NewerOwner
+from millrace.message_types import known
 from millrace.storage.store import Store
 from millrace.wakeup import WakeUp, WorkerThread
 
@@ -59,7 +60,7 @@ def read_sign(store: Store) -> OwnerSign | None:
     """The last sign of life; None if there is none, or none that can be read."""
     data = store.read(SIGN_FILE)
     try:
-        return None if data is None else msgspec.json.decode(data, type=OwnerSign)
+        return None if data is None else msgspec.json.decode(data, type=known(OwnerSign))
     except msgspec.DecodeError:
         return None
 
