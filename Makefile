@@ -58,6 +58,9 @@ spark-functions: $(READY)  ## try Spark's own examples here, print and write doc
 spark-examples: java  ## ask Spark for the answers of its own examples, into tests/spark/spark_examples.jsonl
 	@SPARK_SUBMIT_OPTS="$$(scripts/spark-archive)" PYTHONPATH=. $(BIN)/python -m tests.spark.spark_examples
 
+function-calls: java  ## ask Spark for the answers of all functions called in Python, into tests/spark/function_calls.jsonl
+	@SPARK_SUBMIT_OPTS="$$(scripts/spark-archive)" PYTHONPATH=. $(BIN)/python -m tests.spark.function_calls
+
 DOCS_READY := build/docs-venv/.ready
 
 $(DOCS_READY): requirements-docs.lock

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from millrace.sql.connect_literals import cast_tree, literal_tree, type_text
 from millrace.sql.functions.nested.field_updates import update_tree
+from millrace.sql.labels.spark_labels import SPARK_NAME
 from millrace.sql.parser import read
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
@@ -47,10 +48,11 @@ _BINARY: Final[dict[str, type[exp.Expression]]] = {
     "like": exp.Like,
     "ilike": exp.ILike,
 }
+_WITH_UNITS: Final = frozenset({"timestampadd", "timestampdiff"})
+"""Functions whose first argument is a word in SQL."""
 _UNARY: Final[dict[str, type[exp.Expression]]] = {
     "not": exp.Not,
     "!": exp.Not,
-    "negative": exp.Neg,
     "~": exp.BitwiseNot,
 }
 
@@ -164,12 +166,30 @@ def function_tree(
         return _UNARY[lowered](this=given[0])
     if lowered in ("when", "casewhen"):
         return _case(arguments)
+    if lowered == "product":
+        return _product(arguments[0])
+    if lowered in _WITH_UNITS:
+        unit = exp.Var(this=arguments[0].name)
+        return exp.Anonymous(this=lowered, expressions=[unit, *arguments[1:]])
     if lowered == "in":
         return exp.In(this=given[0], expressions=list(given[1:]))
     parts = list(arguments)
     if distinct:
         parts = [exp.Distinct(expressions=parts)]
     return exp.Anonymous(this=lowered, expressions=parts)
+
+
+def _product(factor: exp.Expression) -> exp.Expression:
+    """`product`, which SQL has no function for: of doubles that are not null, null without any."""
+    tree = read(
+        "CASE WHEN count(factor) > 0 THEN aggregate("
+        "collect_list(CAST(factor AS DOUBLE)), 1D, (whole, value) -> whole * value) END"
+    )
+    tree = tree.transform(
+        lambda node: factor.copy() if node == exp.column("factor") else node, copy=False
+    )
+    tree.meta[SPARK_NAME] = exp.Anonymous(this="product", expressions=[factor])
+    return tree
 
 
 def _bracketed(tree: exp.Expression) -> exp.Expression:

@@ -152,6 +152,16 @@ def why_of_today(text: str, *, texts: bool, times: bool) -> str | None:
     return None
 
 
+def is_time_of_day(text: str) -> bool:
+    """Whether a text may be a time without a date."""
+    return _NO_DATE.fullmatch(text) is not None
+
+
+def reads_times(names: frozenset[str]) -> bool:
+    """Whether one of these functions may read a text as a timestamp."""
+    return bool(names & _READS_TIMES)
+
+
 def _counts_rows(star: exp.Expression) -> bool:
     """Whether this is the star of count(*)."""
     call = star.parent

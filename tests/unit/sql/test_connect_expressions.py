@@ -27,7 +27,7 @@ SAME = [
     (F.col("a") + 1, "`a` + 1"),
     ((F.col("a") + 1) * 2, "(`a` + 1) * 2"),
     (~(F.col("a").isNull() | (F.col("b") == "x")), "NOT (isnull(`a`) OR (`b` = 'x'))"),
-    (-F.col("a"), "-`a`"),
+    (-F.col("a"), "negative(`a`)"),
     (F.col("t.a.b"), "`t`.`a`.`b`"),
     (F.col("`a.b`"), "`a.b`"),
     (F.lit(5_000_000_000), "5000000000L"),

@@ -27,7 +27,7 @@ from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
 from millrace.plan.relation import Attribute, Relation, free_columns, picked_columns
 from millrace.sql.expressions import Expression, expression_of, own_name
-from millrace.sql.labels.spark_labels import spark_label
+from millrace.sql.labels.spark_labels import SPARK_NAME, spark_label
 from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
@@ -138,7 +138,7 @@ def _item(relation: Relation, tree: exp.Expression) -> SelectItem:
 def _own_label(relation: Relation, body: exp.Expression, resolved: exp.Expression) -> str:
     """Spark's own name of an expression."""
     is_cast = isinstance(resolved, exp.Cast | exp.TryCast)  # Of a column it has the column's name.
-    if not is_cast and not resolved.find(exp.Window):
+    if not is_cast and SPARK_NAME not in body.meta and not resolved.find(exp.Window):
         labels = {a.column: a.label for a in relation.attributes}
         try:
             label = own_name(body, typed(resolved, relation.node.schema, labels))

@@ -247,7 +247,10 @@ def extracted(unit: str, source: TypedSql, label: str | None = None) -> TypedSql
 
 @function("date_part(unit, d); datepart(unit, d)", group=DATES, least=2)
 def _date_part(name: str, args: list[TypedSql]) -> TypedSql:
-    return extracted(written_out(args[0], name), args[1], call_label(name, args))
+    label = call_label(name, args)
+    if name == "datepart" and label is not None:
+        label = f"datepart({args[0].label} FROM {args[1].label})"
+    return extracted(written_out(args[0], name), args[1], label)
 
 
 _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

@@ -11,6 +11,8 @@ from millrace.text import did_you_mean
 
 _OTHER_NAMES: Final = {"average": "avg", "strlen": "length"}
 """Names of other languages for functions that go by another name in Spark."""
+_WORDS_OF_SPARK: Final = frozenset({"timestampadd", "timestampdiff"})
+"""Calls that Spark's grammar knows, and that are no functions of it."""
 _WINDOW: Final = frozenset(
     {
         *("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile"),
@@ -27,7 +29,7 @@ def unknown_function(name: str) -> ExpressionRefused:
             f"{name} is a window function and has no place here",
             fix=f"use window(partition_by=..., order_by=..., column='{name}(...)')",
         )
-    if name in SPARK_FUNCTIONS:
+    if name in SPARK_FUNCTIONS or name in _WORDS_OF_SPARK:
         return NotNative(
             f"Spark has the function {name}, Millrace does not have it yet",
             fix="calculate it in a function with map_batches, or in Spark and take the DataFrame "

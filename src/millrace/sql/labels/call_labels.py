@@ -32,6 +32,14 @@ _OTHER_NAMES: Final = {
     "lateralaliasreference": "lateralAliasReference",
 }
 _WITH_NULLS_CLAUSE: Final = {"first_value": "first", "last_value": "last"}
+_VARIABLE: Final = "namedlambdavariable()"
+_NATURAL_ORDER: Final = (
+    f"lambdafunction((IF((({_VARIABLE} IS NULL) AND ({_VARIABLE} IS NULL)), 0, "
+    f"(IF(({_VARIABLE} IS NULL), 1, (IF(({_VARIABLE} IS NULL), -1, "
+    f"(IF(({_VARIABLE} < {_VARIABLE}), -1, (IF(({_VARIABLE} > {_VARIABLE}), 1, 0)))))))))), "
+    f"{_VARIABLE}, {_VARIABLE})"
+)
+"""How Spark writes the order of `array_sort` that is not given."""
 _UP_TO_ROW: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 _RANKS: Final = frozenset({*_IN_CAPITALS, "row_number", "ntile"})
 
@@ -49,7 +57,16 @@ def call_label(tree: exp.Anonymous, label: Label) -> str:
         return f"datepart({' FROM '.join(map(label, arguments))})"
     if name in _WITHOUT_SECOND:
         arguments = arguments[:1]
+    ending = ""
+    if name == "nth_value" and len(arguments) == 3:  # noqa: PLR2004 - in Python, with nulls or not
+        ending = " ignore nulls" if arguments[2] == exp.true() else ""
+        arguments = arguments[:2]
+    if name == "array_sort" and len(arguments) == 1:
+        return f"array_sort({label(arguments[0])}, {_NATURAL_ORDER})"
     listed = [label(argument) for argument in arguments]
+    if len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):
+        listed = [label(part) for part in arguments[0].expressions]
+        listed[0] = f"DISTINCT {listed[0]}"
     count, default = _WRITTEN_OUT.get(name, (0, ""))
     if len(listed) == count - 1:
         listed.append(default)
@@ -58,7 +75,7 @@ def call_label(tree: exp.Anonymous, label: Label) -> str:
     if name in ("lag", "lead"):
         listed += ["1", "NULL"][len(listed) - 1 :]
     shown = name.upper() if name in _IN_CAPITALS else _OTHER_NAMES.get(name, name)
-    return f"{shown}({', '.join(listed)})"
+    return f"{shown}({', '.join(listed)}){ending}"
 
 
 def with_nulls_label(tree: exp.Expression, label: Label) -> str:

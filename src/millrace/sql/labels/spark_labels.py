@@ -44,10 +44,14 @@ _BINARY: Final[dict[type[exp.Expression], str]] = {
     exp.BitwiseRightShift: ">>",
     BitwiseUnsignedShift: ">>>",
 }
+SPARK_NAME: Final = "spark name"
+"""The key in `meta` of a tree that stands for another one: the tree that names it."""
 
 
 def spark_label(tree: exp.Expression) -> str:
     """The name of a column of this expression, if it has no other."""
+    if SPARK_NAME in tree.meta:
+        return _label(tree.meta[SPARK_NAME])
     bare = tree
     while isinstance(bare, exp.Paren | exp.Cast | exp.TryCast):
         bare = bare.this
@@ -57,6 +61,7 @@ def spark_label(tree: exp.Expression) -> str:
 
 
 def _label(tree: exp.Expression) -> str:
+    tree = tree.meta.get(SPARK_NAME, tree)
     symbol = _BINARY.get(type(tree))
     if symbol is not None:
         return f"({_label(tree.this)} {symbol} {_label(tree.expression)})"
