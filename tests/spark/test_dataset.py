@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -133,6 +134,20 @@ def test_a_small_query_is_one_stage_and_a_join_of_scans_three(
     twice = large.read_parquet(tables[0]).join(large.read_parquet(tables[1]), on="k")
     grouped = twice.group_by("k").agg(n="count(*)").explain()
     assert sum(line.startswith("stage") for line in grouped.splitlines()) == 3
+
+
+def test_what_ran_is_shown_for_each_operator(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CUT_UP)
+    query = ws.read_parquet(tables[0]).group_by("k").agg(n="count(*)")
+    text = query.explain(analyze=True)
+    assert "that ran:" in text
+    assert re.search(r"scan.*: [\d,]+ rows, .* s\n", text), text
+    assert "reused, not run" in query.explain(extended=True, analyze=True)
+    assert "reused, not run" in query.explain_html(analyze=True)
+    small = mr.open(tmp_path / "small", spark).read_parquet(tables[0]).agg(n="count(*)")
+    assert "one task does all of this query" in small.explain(mode="formatted")
 
 
 def test_the_same_query_again_runs_no_task_and_one_changed_file_few(

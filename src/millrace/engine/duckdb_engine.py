@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from millrace.engine.duckdb_instances import InstanceSettings, borrowed
 from millrace.engine.native_sql import native_query
+from millrace.engine.operator_profile import measures_in, wanted
 from millrace.engine.query_failures import query_failed
 from millrace.engine.task_inputs import TaskInput
 from millrace.errors import MillraceError
@@ -77,9 +78,14 @@ class Engine:
                     connection.register(
                         name, pa.RecordBatchReader.from_batches(stream.schema, watched)
                     )
+                measures = wanted()
+                if measures is not None:
+                    connection.execute("SET enable_profiling = 'no_output'")
                 answer = connection.sql(sql).to_arrow_reader(BATCH_ROWS)
                 for batch in answer:
                     yield batch.cast(schema)
+                if measures is not None:
+                    measures += measures_in(connection.get_profiling_information("json"))
         except (duckdb.Error, OSError) as error:
             if caught:
                 raise caught[0] from error

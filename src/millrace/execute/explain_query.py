@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from millrace.engine.operator_profile import OperatorMeasure
 from millrace.errors import MillraceError
 from millrace.execute.finished_work import find_finished
 from millrace.execute.query_run import partitioned_by_user
@@ -25,7 +26,7 @@ from millrace.ids import QueryId
 from millrace.plan.planner.stages import Stage
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reports import StageReport
-from millrace.text import counted
+from millrace.text import counted, human_bytes
 
 
 def forecast_reuse(
@@ -96,6 +97,37 @@ def _line(work: StageRun) -> str:
     reasons: Mapping[str, int] = Counter(work.reasons[task.map_task] for task in missing)
     why = "; ".join(f"{count} because: {reason}" for reason, count in sorted(reasons.items()))
     return f"would run {len(missing)} of {total}, {len(work.results)} reused; {why}"
+
+
+def operator_lines(
+    tasks: Mapping[int, Sequence[Sequence[OperatorMeasure]]], reused: Mapping[int, int]
+) -> dict[int, list[str]]:
+    """For each stage what the engine's operators did, over all tasks that ran, as lines.
+
+    Tasks of one stage can have different trees: each tree has lines of its own.
+    """
+    lines: dict[int, list[str]] = {}
+    for number, measured in tasks.items():
+        trees: dict[tuple[object, ...], list[Sequence[OperatorMeasure]]] = {}
+        for operators in measured:
+            trees.setdefault(tuple(one.place for one in operators), []).append(operators)
+        lines[number] = []
+        for same in trees.values():
+            lines[number].append(f"operators of {counted(len(same), 'task')} that ran:")
+            lines[number] += [_operator_line(column) for column in zip(*same, strict=True)]
+        if reused.get(number):
+            lines[number].append(f"operators of {counted(reused[number], 'task')}: reused, not run")
+    return lines
+
+
+def _operator_line(same: Sequence[OperatorMeasure]) -> str:
+    """An operator, with its measures over all tasks."""
+    first = same[0]
+    about = f" ({first.about})" if first.about else ""
+    rows = counted(sum(one.rows for one in same), "row")
+    size = human_bytes(sum(one.bytes for one in same))
+    seconds = sum(one.seconds for one in same)
+    return f"{'  ' * (first.depth + 1)}{first.name}{about}: {rows}, {size}, {seconds:.3f} s"
 
 
 def _in_order(needs: Sequence[frozenset[int]]) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, Self
@@ -16,6 +17,12 @@ from typing import Any, Final, Literal, Self
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.engine.operator_profile import (
+    OperatorMeasure,
+    decode_measures,
+    encode_measures,
+    profiled,
+)
 from millrace.engine.stage_work import PassThrough, Work
 from millrace.engine.task_inputs import TaskInput
 from millrace.execute.lost_outputs import LOSSES, Lost, decode_lost, encode_lost, find_lost
@@ -55,6 +62,7 @@ RESULT_SCHEMA: Final = pa.schema(
         ("index_bytes", pa.int64()),
         ("index", pa.binary()),
         ("lost", pa.string()),
+        ("operators", pa.string()),
     ]
 )
 
@@ -93,6 +101,8 @@ class MapStage:
     sources: tuple[Manifest, ...] = ()
     addresses: Mapping[FolderId, str] = field(default_factory=dict)
     reuse: Reuse = True
+    profile: bool = False
+    """Whether tasks measure the operators of their queries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +123,14 @@ class StageTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A map task that is finished, and the folder of its output."""
+    """A map task that is finished, the folder of its output, and what its operators did."""
 
     map_task: MapTask
     folder: FolderId | None
     agent: str | None
     ran: bool
     index: MapTaskIndex
+    operators: tuple[OperatorMeasure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +179,9 @@ def encode_result(result: Result | MapTaskFailed) -> pa.RecordBatch:
             index = encode_json(result.index)
             packed = pa.Codec("zstd").compress(index).to_pybytes()
             row = [result.map_task, result.folder, result.agent, result.ran, len(index), packed]
-            row.append(None)
+            row += [None, encode_measures(result.operators)]
         case MapTaskFailed(map_task, lost):
-            row = [map_task, None, None, True, None, None, encode_lost(lost)]
+            row = [map_task, None, None, True, None, None, encode_lost(lost), None]
     columns = [pa.array([value], f.type) for value, f in zip(row, RESULT_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)
 
@@ -193,6 +204,7 @@ def decode_results(table: pa.Table) -> list[Result | MapTaskFailed]:
                 agent=row["agent"],
                 ran=row["ran"],
                 index=decode_json(payload, where=f"the result of map task {map_task}"),
+                operators=decode_measures(row["operators"]),
             )
         )
     return results
@@ -216,16 +228,25 @@ def _run_task(
     made = None
     if task.made_from is not None:
         made = Provenance(made_from=task.made_from, recent=task.recent)
+    operators: list[OperatorMeasure] = []
     try:
         opened = [inputs.open(part) for part in task.parts]
-        rows = task.work.rows(opened, stage.config, store.spill_folder())
-        index = _write(stage, store, task.map_task, rows, made, this)
+        with profiled() if stage.profile else nullcontext(operators) as operators:
+            rows = task.work.rows(opened, stage.config, store.spill_folder())
+            index = _write(stage, store, task.map_task, rows, made, this)
     except LOSSES:
         lost = inputs.find_lost(task)
         if not lost:
             raise
         return MapTaskFailed(task.map_task, lost)
-    return Result(map_task=task.map_task, folder=folder, agent=agent, ran=True, index=index)
+    return Result(
+        map_task=task.map_task,
+        folder=folder,
+        agent=agent,
+        ran=True,
+        index=index,
+        operators=tuple(operators),
+    )
 
 
 class _Inputs:

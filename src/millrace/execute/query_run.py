@@ -21,6 +21,7 @@ from typing import Final, Protocol, TypeVar
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.engine.operator_profile import OperatorMeasure
 from millrace.engine.partition_matches import matching_files
 from millrace.errors import DataLost
 from millrace.execute.lost_outputs import (
@@ -167,9 +168,11 @@ class QueryRun:
         *,
         zone: str,
         reuse: Reuse = True,
+        profile: bool = False,
     ) -> None:
+        """With `profile`, tasks measure the operators of their queries."""
         self._runner, self._workspace, self._frames = runner, workspace, frames
-        self._zone, self._reuse = zone, reuse
+        self._zone, self._reuse, self._profile = zone, reuse, profile
         config = workspace.config
         self._stages = stages_of(frames.plan, config, zone)
         self._title = query_title(frames.plan, workspace.store)
@@ -233,6 +236,7 @@ class QueryRun:
             zone=self._zone,
             reuse=self._reuse,
             kept_partitions=partitioned_by_user(self._stages),
+            profile=self._profile,
         )
         try:
             work = plan_stage(self._workspace, options, stage, self._shuffles)
@@ -301,6 +305,15 @@ class QueryRun:
             wrote = f"{counted(report.rows, 'row')}, {human_bytes(report.bytes)}"
             lines[stage.number] = f"{tasks}; wrote {wrote}; {report.seconds:.2f} s"
         return lines
+
+    @property
+    def operators(self) -> dict[int, list[tuple[OperatorMeasure, ...]]]:
+        """For each stage the operators of each task that ran and was measured."""
+        return {
+            number: [result.operators for result in rounds[-1].results.values() if result.operators]
+            for number, rounds in self._rounds.items()
+            if rounds
+        }
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows of the answer.

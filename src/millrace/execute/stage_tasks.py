@@ -50,6 +50,8 @@ class QueryOptions:
     reuse: Reuse
     kept_partitions: frozenset[int] = frozenset()
     """Stages whose partitions are the user's own choice."""
+    profile: bool = False
+    """Whether tasks measure the operators of their queries."""
 
 
 @dataclass(slots=True)
@@ -142,6 +144,7 @@ def plan_stage(
         sources=tuple(source.manifest for source in sources),
         addresses=known_agents(workspace.store),
         reuse=options.reuse,
+        profile=options.profile,
     )
     shares, notes = share_out(
         stage, done, workspace.config, kept_partitions=options.kept_partitions

@@ -9,7 +9,7 @@ from textwrap import indent
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
-from millrace.execute.explain_query import forecast_reuse
+from millrace.execute.explain_query import forecast_reuse, operator_lines
 from millrace.execute.map_task import Reuse
 from millrace.execute.query_run import QueryRun, check_inputs, stages_of
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
@@ -22,14 +22,22 @@ from millrace.spark.session_settings import check_mode, session_mode, time_zone
 from millrace.spark.spark_tasks import SparkTaskRunner
 from millrace.sql.sql_mode import DEFAULT, in_mode
 
-ShowStages = Callable[[Sequence[Stage], Mapping[int, str]], str]
-"""Shows stages, with a remark for some of them."""
+ShowStages = Callable[[Sequence[Stage], Mapping[int, str], Mapping[int, Sequence[str]]], str]
+"""Shows stages, with a remark and measures for some of them."""
 
 
 def run_query(
-    spark: SparkSession, workspace: ShuffleWorkspace, plan: Node, *, reuse: Reuse = True
+    spark: SparkSession,
+    workspace: ShuffleWorkspace,
+    plan: Node,
+    *,
+    reuse: Reuse = True,
+    profile: bool = False,
 ) -> QueryRun:
-    """Run a plan stage by stage; the answer's rows and reports are then read from the run."""
+    """Run a plan stage by stage; the answer's rows and reports are then read from the run.
+
+    With `profile`, tasks measure the operators of their queries.
+    """
     config = workspace.config
     check_inputs(workspace, plan)
     check_shippable(plan)
@@ -37,10 +45,17 @@ def run_query(
     check_mode(plan, mode)
     check_function_settings(spark, config, plan)
     zone = time_zone(spark, config)
-    run_input = partial(run_query, spark, workspace, reuse=reuse)
+    run_input = partial(run_query, spark, workspace, reuse=reuse, profile=profile)
     with in_mode(mode):
         frames = QueryFrames(spark, workspace, plan, reuse, run_input)
-        run = QueryRun(SparkTaskRunner(spark, config), workspace, frames, zone=zone, reuse=reuse)
+        run = QueryRun(
+            SparkTaskRunner(spark, config),
+            workspace,
+            frames,
+            zone=zone,
+            reuse=reuse,
+            profile=profile,
+        )
         run.finish()
     return run
 
@@ -63,16 +78,18 @@ def explain_query(
     inputs = _explain_inputs(
         plan, lambda child: explain_query(spark, workspace, child, config, show)
     )
-    return show(stages, remarks) + inputs
+    return show(stages, remarks, {}) + inputs
 
 
 def analyze_query(
     spark: SparkSession, workspace: ShuffleWorkspace, plan: Node, show: ShowStages
 ) -> str:
-    """The stages of a plan that was run, and for each its tasks, rows, bytes and seconds."""
-    run = run_query(spark, workspace, plan)
+    """The stages of a plan that was run: tasks, rows, bytes and seconds, for each operator too."""
+    run = run_query(spark, workspace, plan, profile=True)
     inputs = _explain_inputs(plan, lambda child: analyze_query(spark, workspace, child, show))
-    return show(run.stages, run.measures) + inputs
+    reports = run.report.stages[-len(run.stages) :]
+    reused = {stage.number: done.reused for stage, done in zip(run.stages, reports, strict=True)}
+    return show(run.stages, run.measures, operator_lines(run.operators, reused)) + inputs
 
 
 def _explain_inputs(plan: Node, explained: Callable[[Node], str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from types import MappingProxyType
 from typing import Final
 
 from millrace.plan.nodes.node import Node
@@ -16,6 +17,7 @@ from millrace.text import human_bytes
 ONE_TASK: Final = (
     "one task does all of this query: nothing of it can be resumed before the task ends"
 )
+NOTHING: Final[Mapping[int, Sequence[str]]] = MappingProxyType({})
 _LINE_PX: Final = 17
 _LETTER_PX: Final = 7.3
 _PADDING_PX: Final = 12
@@ -38,20 +40,32 @@ def explain(stages: Sequence[Stage]) -> str:
     return "\n".join(lines)
 
 
-def explain_fully(stages: Sequence[Stage], remarks: Mapping[int, str]) -> str:
-    """As `explain`, with the remark of each stage, the sizes of its files, and a last word."""
+def explain_fully(
+    stages: Sequence[Stage],
+    remarks: Mapping[int, str],
+    measures: Mapping[int, Sequence[str]] = NOTHING,
+) -> str:
+    """As `explain`, with a remark and measures of each stage, sizes of files, and a last word."""
     lines: list[str] = []
     for stage in stages:
         lines.append(f"stage {stage.number} -> {_goes(stage)}")
         lines += [f"  ({remarks[stage.number]})"] if stage.number in remarks else []
         lines += ["  " * depth + _sized(node) for depth, node in _operators(stage.root, 1)]
+        lines += [f"  {line}" for line in measures.get(stage.number, ())]
     lines += [f"({ONE_TASK})"] if _is_one_task(stages) else []
     return "\n".join(lines)
 
 
-def explain_html(stages: Sequence[Stage], remarks: Mapping[int, str]) -> str:
+def explain_html(
+    stages: Sequence[Stage],
+    remarks: Mapping[int, str],
+    measures: Mapping[int, Sequence[str]] = NOTHING,
+) -> str:
     """The stages as a picture: a box for each, with an arrow to each stage that reads it."""
-    boxes = [_Box.of(stage, remarks.get(stage.number, "")) for stage in stages]
+    boxes = [
+        _Box.of(stage, remarks.get(stage.number, ""), measures.get(stage.number, ()))
+        for stage in stages
+    ]
     placed = _placed(stages, boxes)
     width = max(x + box.width for box, (x, _) in zip(boxes, placed, strict=True)) + _PADDING_PX
     height = max(y + box.height for box, (_, y) in zip(boxes, placed, strict=True)) + _PADDING_PX
@@ -83,7 +97,7 @@ class _Box:
     colour: str
 
     @classmethod
-    def of(cls, stage: Stage, remark: str) -> _Box:
+    def of(cls, stage: Stage, remark: str, measures: Sequence[str]) -> _Box:
         operators = [
             _clipped("\u00a0" * (2 * (depth - 1)) + _sized(node))
             for depth, node in _operators(stage.root, 1)
@@ -91,7 +105,8 @@ class _Box:
         kind = "reused" if remark.startswith("all of") else "native"
         if any(text.lstrip("\u00a0").startswith("on Spark") for text in operators):
             kind = "spark"
-        lines = [*([_clipped(remark)] if remark else []), *operators]
+        measured = [_clipped(line.replace("  ", "\u00a0\u00a0")) for line in measures]
+        lines = [*([_clipped(remark)] if remark else []), *operators, *measured]
         return cls(
             _clipped(f"stage {stage.number} -> {_goes(stage)}"), tuple(lines), _COLOURS[kind]
         )
