@@ -25,7 +25,10 @@ PICTURE = ROOT / "docs" / "pictures" / "architecture.svg"
 BASE = "base"
 """The small modules that all rooms use."""
 FACE = dict.fromkeys(
-    ("workspace", "workspace_sql", "workspace_upkeep", "workspace_reader", "spark_session"),
+    (
+        *("workspace", "workspace_sql", "workspace_session", "workspace_upkeep"),
+        *("workspace_reader", "spark_session"),
+    ),
     "workspace",
 )
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 184, 84, 34, 56, 24

@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql.functions import *  # noqa: F403 - the same names
 else:
-    _MAKERS = frozenset({"udf", "pandas_udf", "arrow_udf"})
+    _MAKERS = {
+        **dict.fromkeys(("udf", "pandas_udf", "arrow_udf"), "function_makers"),
+        **dict.fromkeys(("udtf", "arrow_udtf"), "table_functions"),
+    }
 
     def broadcast(df: object) -> object:
         """The same rows, of a dataset or a DataFrame, as PySpark marks them for a broadcast."""
@@ -30,7 +33,7 @@ else:
         if name.startswith("__"):
             raise AttributeError(f"module 'millrace.functions' has no attribute {name!r}")
         if name in _MAKERS:
-            return getattr(import_module("millrace.spark.udfs.function_makers"), name)
+            return getattr(import_module(f"millrace.spark.udfs.{_MAKERS[name]}"), name)
         of_connect = import_module("pyspark.sql.connect.functions")
         if hasattr(of_connect, name):
             return getattr(of_connect, name)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, ClassVar, Final
 
 from millrace import workspace
+from millrace.names import path_text
+from millrace.workspace import is_closed
 
 WORKSPACE: Final = "millrace.workspace"
 DEFAULT_WORKSPACE: Final = "mill"
@@ -48,6 +51,7 @@ class SessionBuilder:
         self,
         key: str | None = None,
         value: Any = None,  # noqa: ANN401 - as in PySpark
+        conf: Any = None,  # noqa: ANN401 - a SparkConf
         *,
         map: dict[str, Any] | None = None,  # noqa: A002 - as in PySpark
     ) -> SessionBuilder:
@@ -57,24 +61,70 @@ class SessionBuilder:
             >>> builder = mr.SparkSession.builder.config("spark.sql.session.timeZone", "UTC")
         """
         self._settings |= {} if key is None else {key: value}
+        self._settings |= dict(conf.getAll()) if conf is not None else {}
         self._settings |= map or {}
         return self
 
+    def enableHiveSupport(self) -> SessionBuilder:  # noqa: N802 - Spark's spelling
+        """Spark's catalog is that of Hive.
+
+        Example:
+            >>> builder = mr.SparkSession.builder.enableHiveSupport()
+        """
+        return self.config("spark.sql.catalogImplementation", "hive")
+
+    def create(self) -> workspace.Workspace:
+        """Open the workspace once more, with views of its own; Spark's session is the same.
+
+        Example:
+            >>> builder = mr.SparkSession.builder.config("millrace.workspace", "./fourth-mill")
+            >>> builder.create().range(2).count()
+            2
+        """
+        return self._open(self._session())
+
     def getOrCreate(self) -> workspace.Workspace:  # noqa: N802 - Spark's spelling
-        """Open the workspace, with a Spark session of these settings.
+        """The workspace that a builder has opened in this folder, else a new one, with Spark.
 
         Example:
             >>> builder = mr.SparkSession.builder.config("millrace.workspace", "./third-mill")
             >>> builder.getOrCreate().range(2).count()
             2
+            >>> builder.getOrCreate() is builder.getOrCreate()
+            True
         """
-        settings = dict(self._settings)
-        folder = settings.pop(WORKSPACE, DEFAULT_WORKSPACE)
+        session = self._session()
+        opened = _opened.get(self._folder())
+        if opened is None or is_closed(opened) or (session not in (None, opened.spark)):
+            return self._open(session)
+        return _remembered(opened, self._folder())
+
+    def _folder(self) -> str:
+        text = path_text(self._settings.get(WORKSPACE, DEFAULT_WORKSPACE), WORKSPACE)
+        return text if "://" in text else os.path.abspath(text)
+
+    def _session(self) -> Any:  # noqa: ANN401 - a session of PySpark
+        """A session with the settings that are given; None without any."""
+        settings = {key: value for key, value in self._settings.items() if key != WORKSPACE}
         if not settings:
-            return workspace.open(folder, create=True)
+            return None
         from millrace.spark.session import session_with  # noqa: PLC0415 - reading needs no Spark
 
-        return workspace.open(folder, session_with(settings), create=True)
+        return session_with(settings)
+
+    def _open(self, session: Any) -> workspace.Workspace:  # noqa: ANN401 - as above
+        folder = self._settings.get(WORKSPACE, DEFAULT_WORKSPACE)
+        return _remembered(workspace.open(folder, session, create=True), self._folder())
+
+
+_opened: Final[dict[str, workspace.Workspace]] = {}
+"""The workspaces that builders have opened in this process, by folder; the last one is last."""
+
+
+def _remembered(opened: workspace.Workspace, folder: str) -> workspace.Workspace:
+    _opened.pop(folder, None)
+    _opened[folder] = opened
+    return opened
 
 
 class _Builder:
@@ -95,4 +145,27 @@ class SparkSession:
         3
     """
 
+    Builder: ClassVar[type[SessionBuilder]] = SessionBuilder
     builder: ClassVar[_Builder] = _Builder()
+
+    @staticmethod
+    def getActiveSession() -> workspace.Workspace | None:  # noqa: N802 - Spark's spelling
+        """The workspace that a builder gave last, as long as it is open; else None.
+
+        Example:
+            >>> opened = mr.SparkSession.builder.getOrCreate()
+            >>> mr.SparkSession.getActiveSession() is opened
+            True
+        """
+        last = next(reversed(_opened.values()), None)
+        return None if last is None or is_closed(last) else last
+
+    @staticmethod
+    def active() -> workspace.Workspace:
+        """The workspace that a builder gave last, or the one of a new builder.
+
+        Example:
+            >>> mr.SparkSession.active().range(2).count()
+            2
+        """
+        return SparkSession.getActiveSession() or SessionBuilder().getOrCreate()

@@ -34,6 +34,7 @@ from millrace.storage.workspace_token import given_token
 from millrace.transport.owner import broker_address
 from millrace.upkeep.retention_rules import Retention
 from millrace.upkeep.retention_rules import checked as checked_retention
+from millrace.workspace_session import WorkspaceSession
 from millrace.workspace_sql import WorkspaceSql
 from millrace.workspace_upkeep import WorkspaceUpkeep
 
@@ -105,7 +106,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     return Workspace(runtime)
 
 
-class Workspace(WorkspaceSql, WorkspaceUpkeep):
+class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
     """A folder or bucket with shuffles, journals, jobs and reads. Made by `millrace.open`.
 
     Example:
@@ -377,6 +378,11 @@ class Workspace(WorkspaceSql, WorkspaceUpkeep):
 
     def __repr__(self) -> str:
         return f"Workspace({self.path!r})"
+
+
+def is_closed(workspace: Workspace) -> bool:
+    """Whether `close` was called."""
+    return workspace._runtime.is_closed  # noqa: SLF001 - as below
 
 
 def runtime_of(workspace: Workspace) -> WorkspaceRuntime:

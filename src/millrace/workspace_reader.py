@@ -13,6 +13,7 @@ from millrace.names import path_text
 from millrace.spark.workspace_runtime import WorkspaceRuntime
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 _NATIVE: Final = frozenset({"parquet"})
@@ -100,31 +101,37 @@ class DataFrameReader:
         self,
         path: str | list[str],
         schema: StructType | str | None = None,
+        *more: Any,  # noqa: ANN401 - as in PySpark
         **options: Any,  # noqa: ANN401 - as in PySpark
     ) -> Dataset:
         """The rows of CSV files, read by Spark. `ws.read_csv` reads them natively.
+
+        Options are those of Spark's `csv`, by position or by name.
 
         Example:
             >>> ws.read.csv("orders.csv", header=True).columns
             ['cust_id', 'amount']
         """
-        return self.load(path, "csv", schema, **options)
+        return self._by_spark("csv", path, schema, *more, **options)
 
     def json(
         self,
         path: str | list[str],
         schema: StructType | str | None = None,
+        *more: Any,  # noqa: ANN401 - as in PySpark
         **options: Any,  # noqa: ANN401 - as in PySpark
     ) -> Dataset:
         """The rows of JSON files, read by Spark. `ws.read_json` reads them natively.
+
+        Options are those of Spark's `json`, by position or by name.
 
         Example:
             >>> ws.read.json("orders.json", "cust_id BIGINT").columns
             ['cust_id']
         """
-        return self.load(path, "json", schema, **options)
+        return self._by_spark("json", path, schema, *more, **options)
 
-    def orc(self, path: str | list[str], **options: Any) -> Dataset:  # noqa: ANN401 - as in PySpark
+    def orc(self, path: str | list[str], *more: Any, **options: Any) -> Dataset:  # noqa: ANN401 - as in PySpark
         """The rows of ORC files, read by Spark.
 
         Example:
@@ -133,18 +140,44 @@ class DataFrameReader:
             >>> ws.read.orc("numbers.orc").count()
             3
         """
-        return self.load(path, "orc", **options)
+        return self._by_spark("orc", path, *more, **options)
 
-    def text(self, paths: str | list[str], **options: Any) -> Dataset:  # noqa: ANN401 - as in PySpark
+    def text(self, paths: str | list[str], *more: Any, **options: Any) -> Dataset:  # noqa: ANN401 - as in PySpark
         """The lines of text files, read by Spark.
 
         Example:
             >>> ws.read.text("orders.csv").columns
             ['value']
         """
-        return self.load(paths, "text", **options)
+        return self._by_spark("text", paths, *more, **options)
 
-    def table(self, name: str) -> Dataset:
+    def xml(self, path: str | list[str], *more: Any, **options: Any) -> Dataset:  # noqa: ANN401 - as in PySpark
+        """The rows of XML files, read by Spark; options are those of Spark's `xml`.
+
+        Example:
+            >>> _ = open("orders.xml", "w").write("<all><order><amount>1</amount></order></all>")
+            >>> ws.read.xml("orders.xml", rowTag="order").columns
+            ['amount']
+        """
+        return self._by_spark("xml", path, *more, **options)
+
+    def jdbc(self, url: str, table: str, *more: Any, **options: Any) -> Dataset:  # noqa: ANN401 - as in PySpark
+        """The rows of a table of a database, read by Spark; arguments are those of Spark's `jdbc`.
+
+        Example:
+            >>> reader = ws.read.jdbc  # reader("jdbc:postgresql://host/shop", "orders")
+        """
+        return self._frame(self._reader().jdbc(url, table, *more, **options))
+
+    def changes(self, *arguments: Any, **options: Any) -> Dataset:  # noqa: ANN401 - as in PySpark
+        """The changes of a table of Spark's catalog, read by Spark.
+
+        Example:
+            >>> reader = ws.read.changes  # reader("shop.orders")
+        """
+        return self._frame(self._reader().changes(*arguments, **options))
+
+    def table(self, tableName: str) -> Dataset:  # noqa: N803 - as in PySpark
         """A view, or a table of Spark's catalog.
 
         Example:
@@ -152,7 +185,7 @@ class DataFrameReader:
             >>> ws.read.table("orders").count()
             3
         """
-        return Dataset(self._runtime.views.table(name), self._runtime.dataset_runner())
+        return Dataset(self._runtime.views.table(tableName), self._runtime.dataset_runner())
 
     def _dataset(self, path: str | os.PathLike[str] | list[str] | None) -> Dataset:
         form, is_plain = self._format.lower(), self._schema is None and not self._options
@@ -160,13 +193,36 @@ class DataFrameReader:
             if not path:
                 raise UserError("load() has no path\n  to fix: name a file or a folder")
             return self._runtime.read_files(path, form)
+        reader, paths = self._reader(), None if path is None else _whole_paths(path)
+        frame = reader.load() if paths is None else reader.load(paths)
+        return self._frame(frame, [self._format, paths])
+
+    def _reader(self) -> Any:  # noqa: ANN401 - PySpark's reader, of either kind
+        """Spark's own reader, with what was chosen."""
         reader = self._runtime.spark.read.format(self._format).options(**self._options)
-        if self._schema is not None:
-            reader = reader.schema(self._schema)
-        if path is None:
-            return self._runtime.read_frame(reader.load(), None)
-        paths = [path] if isinstance(path, str | os.PathLike) else path
-        return self._runtime.read_frame(reader.load([_whole_path(p) for p in paths]), None)
+        return reader if self._schema is None else reader.schema(self._schema)
+
+    def _by_spark(self, method: str, path: Any, *arguments: Any, **options: Any) -> Dataset:  # noqa: ANN401
+        """The rows of a method of Spark's reader that names a format."""
+        paths = _whole_paths(path)
+        frame = getattr(self._reader(), method)(paths, *arguments, **options)
+        is_named = isinstance(paths, str | list)  # Rows that were given have no name.
+        call = [method, paths, arguments, sorted(options.items())] if is_named else None
+        return self._frame(frame, call)
+
+    def _frame(self, frame: DataFrame, call: list[Any] | None = None) -> Dataset:
+        """The rows of a DataFrame; `call` is the format and what the reader was given."""
+        whole = None if call is None else [*call, self._schema, sorted(self._options.items())]
+        return self._runtime.read_frame(frame, None, whole)
+
+
+def _whole_paths(path: Any) -> Any:  # noqa: ANN401 - as in PySpark
+    """Paths from the root on; rows of texts, which Spark reads as well, as a DataFrame."""
+    if isinstance(path, Dataset):
+        return path.to_spark()
+    if isinstance(path, str | os.PathLike):
+        return _whole_path(path)
+    return [_whole_path(part) for part in path] if isinstance(path, list | tuple) else path
 
 
 def _whole_path(path: str | os.PathLike[str]) -> str:

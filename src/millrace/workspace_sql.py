@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import string
+import uuid
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from millrace.datasets.column_arguments import column_text, is_column
 from millrace.datasets.dataset import Dataset
 from millrace.datasets.dataset_base import relation_in
+from millrace.datasets.sql_views import SqlViews
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.parameters import Arguments
 from millrace.scan.input_files import Paths
 from millrace.spark.workspace_runtime import WorkspaceRuntime
 from millrace.workspace_reader import DataFrameReader
+from millrace.workspace_session import TableFunctions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from millrace.spark.udfs.table_functions import UserTableFunctions
     from millrace.spark.udfs.udf_registry import UdfRegistry
 
 
@@ -26,12 +34,13 @@ class WorkspaceSql:
 
     _runtime: WorkspaceRuntime
 
-    def sql(self, text: str, args: Arguments = None) -> Dataset:
+    def sql(self, sqlQuery: str, args: Arguments = None, **kwargs: object) -> Dataset:  # noqa: N803 - as in PySpark
         """The rows of a Spark SQL query over views, files and tables of Spark's catalog.
 
         Args:
-            text: one query, as `spark.sql` takes it.
+            sqlQuery: one query, as `spark.sql` takes it.
             args: values of parameters: a mapping for `:name`, a list for `?`.
+            kwargs: datasets, columns and values for `{name}` in the text.
 
         Example:
             >>> ws.view("orders", orders)
@@ -40,8 +49,14 @@ class WorkspaceSql:
             ['cust_id', 'total']
             >>> ws.sql("SELECT * FROM orders WHERE amount > :least", {"least": 15}).count()
             2
+            >>> ws.sql("SELECT max({o.amount}) AS most FROM {o}", o=orders).columns
+            ['most']
         """
-        return self._dataset(self._runtime.views.statement(text, args))
+        if not kwargs:
+            return self._dataset(self._runtime.views.statement(sqlQuery, args))
+        with SqlFormat(self._runtime.views) as names:
+            text = names.vformat(sqlQuery, (), kwargs)
+            return self._dataset(self._runtime.views.statement(text, args))
 
     @property
     def udf(self) -> UdfRegistry:
@@ -57,6 +72,19 @@ class WorkspaceSql:
         """
         return self._runtime.dataset_runner().registry
 
+    @property
+    def udtf(self) -> UserTableFunctions:
+        """Table functions that SQL calls by name: `ws.udtf.register(name, function)`.
+
+        Spark calls them.
+
+        Example:
+            >>> registry = ws.udtf
+        """
+        from millrace.spark.udfs.table_functions import UserTableFunctions  # noqa: PLC0415 - as below
+
+        return UserTableFunctions(lambda: self._runtime.spark)
+
     def view(self, name: str, rows: Dataset | Paths | DataFrame) -> None:
         """Name a dataset, Parquet files or a DataFrame, for `sql`. It replaces an older view.
 
@@ -67,7 +95,7 @@ class WorkspaceSql:
         """
         self._runtime.views.put(name, self._relation(rows))
 
-    def table(self, name: str) -> Dataset:
+    def table(self, tableName: str) -> Dataset:  # noqa: N803 - as in PySpark
         """The dataset of a view, or of a table of Spark's catalog.
 
         Example:
@@ -75,7 +103,7 @@ class WorkspaceSql:
             >>> ws.table("orders").columns
             ['cust_id', 'amount']
         """
-        return self._dataset(self._runtime.views.table(name))
+        return self._dataset(self._runtime.views.table(tableName))
 
     def drop_view(self, name: str) -> bool:
         """Forget a view; False if there is none of this name.
@@ -96,18 +124,28 @@ class WorkspaceSql:
         """
         return DataFrameReader(self._runtime)
 
-    def range(self, start: int, end: int | None = None, step: int = 1) -> Dataset:
-        """Numbers in a column `id`, as `spark.range` gives them.
+    def range(
+        self,
+        start: int,
+        end: int | None = None,
+        step: int = 1,
+        numPartitions: int | None = None,  # noqa: N803 - as in PySpark
+    ) -> Dataset:
+        """Numbers in a column `id`, as `spark.range` gives them. The partitions are chosen here.
 
         Example:
             >>> ws.range(2, 6, 2).to_arrow()["id"].to_pylist()
             [2, 4]
         """
-        first, last = (0, start) if end is None else (start, end)
-        numbers = f"{int(first)}, {int(last)}, {int(step)}"
-        return self.sql(f"SELECT * FROM range({numbers})")  # noqa: S608 - of numbers
+        return TableFunctions(self._runtime).range(start, end, step, numPartitions)
 
-    def createDataFrame(self, data: object, schema: object = None) -> Dataset:  # noqa: N802 - Spark's
+    def createDataFrame(  # noqa: N802 - as in PySpark
+        self,
+        data: object,
+        schema: object = None,
+        samplingRatio: float | None = None,  # noqa: N803 - as in PySpark
+        verifySchema: bool = True,  # noqa: FBT001, FBT002, N803 - as in PySpark
+    ) -> Dataset:
         """Rows of this process as a dataset. Spark infers their types, as it does for its own.
 
         Example:
@@ -116,7 +154,8 @@ class WorkspaceSql:
         """
         if isinstance(data, pa.Table | pa.RecordBatch) and schema is None:
             return self._runtime.read_arrow_rows(data)
-        frame = self._runtime.spark.createDataFrame(data, schema)  # type: ignore[call-overload]
+        make: Any = self._runtime.spark.createDataFrame
+        frame = make(data, schema, samplingRatio, verifySchema)
         return self._runtime.read_arrow_rows(frame.toArrow())
 
     def from_spark(self, frame: DataFrame, version: str | None = None) -> Dataset:
@@ -161,3 +200,40 @@ class WorkspaceSql:
 
     def _dataset(self, relation: Relation) -> Dataset:
         return Dataset(relation, self._runtime.dataset_runner())
+
+
+class SqlFormat(string.Formatter):
+    """Writes datasets, columns and values into a text of SQL, as `spark.sql` does.
+
+    A dataset gets a name of its own as long as the statement is read.
+    """
+
+    def __init__(self, views: SqlViews) -> None:
+        self._views, self._names = views, dict[int, str]()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for name in self._names.values():
+            self._views.drop(name)
+
+    def get_field(
+        self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Any, int | str]:
+        """The text of a value: of `{orders}`, `{orders.amount}` or `{least}`."""
+        value, first = super().get_field(field_name, args, kwargs)
+        if isinstance(value, Dataset):
+            name = self._names.setdefault(id(value), f"_millrace_{uuid.uuid4().hex}")
+            self._views.put(name, relation_in(value))
+            return name, first
+        if is_column(value):
+            return column_text(value), first
+        if isinstance(value, str):
+            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'", first
+        return value, first

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -15,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's users do
 
 import millrace as mr
+from millrace.spark.frames.plan_identity import plan_identity
 
 # A classic DataFrame has its plan in the JVM.
 pytestmark = [pytest.mark.spark, pytest.mark.connect_only]
@@ -185,3 +188,54 @@ def test_files_that_spark_lists_otherwise_are_left_to_spark(
         other = spark.read.option("pathGlobFilter", "0*").parquet(str(tmp_path / "in"))
         assert "on Spark" in ws.from_spark(other).explain()
         assert rows_of(ws.durable(other)) == [(1,), (2,)]
+
+
+def left_to_spark(report: mr.QueryReport) -> mr.StageReport:
+    """What was done for the one part of a plan that stays Spark's."""
+    (part,) = [stage for stage in report.stages if stage.name.startswith("DataFrame")]
+    return part
+
+
+def test_rows_of_a_part_that_stays_sparks_are_reused_as_long_as_files_are_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lines, old = tmp_path / "lines.json", 1_600_000_000
+    lines.write_text('{"a": 1, "s": "x"}\n{"a": 2, "s": "y"}\n')
+    os.utime(lines, (old, old))
+
+    def counted() -> DataFrame:
+        return spark.read.json(str(lines)).groupBy("s").agg(F.sum("a").alias("n"))
+
+    with mr.open(tmp_path / "mill", spark, create=True) as ws:
+        assert left_to_spark(ws.from_spark(counted()).run()).ran > 0
+        assert left_to_spark(ws.from_spark(counted()).run()).ran == 0
+        lines.write_text('{"a": 5, "s": "x"}\n{"a": 2, "s": "y"}\n')
+        os.utime(lines, (old + 1, old + 1))
+        again = ws.from_spark(counted())
+        assert rows_of(again.to_spark()) == [("x", 5), ("y", 2)]
+        os.utime(lines)
+        fresh = left_to_spark(ws.from_spark(counted()).run())
+        assert "fresh" in str(fresh.reasons.values())
+
+
+NOT_RECOGNISED: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "gives other values": lambda rows: rows.select("*", F.rand().alias("r")),
+    "expression_string": lambda rows: rows.select(F.expr("a + 1 AS b")),
+    "user_defined_function": lambda rows: rows.select(F.udf(lambda a: a, "long")("a").alias("b")),
+    "one of the day": lambda rows: rows.select(F.col("s").cast("timestamp").alias("t")),
+}
+
+
+@pytest.mark.parametrize("why", NOT_RECOGNISED)
+def test_a_part_that_may_give_other_rows_is_not_recognised(
+    spark: SparkSession, tmp_path: Path, why: str
+) -> None:
+    lines = tmp_path / "lines.json"
+    lines.write_text('{"a": 1, "s": "x"}\n')
+    os.utime(lines, (1_600_000_000, 1_600_000_000))
+    frame = NOT_RECOGNISED[why](spark.read.json(str(lines)))
+    connect: Any = frame
+    message = connect._plan.plan(spark.client)
+    version, reason = plan_identity(frame, message, mr.Config())()
+    assert version is None
+    assert why in str(reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -193,3 +194,22 @@ def test_a_frame_has_the_values_in_every_type_and_zone(
     assert ws.from_arrow(TYPES.slice(0, 0)).to_spark().count() == 0
     with pytest.raises(UnsupportedType, match="column 'u' has no type in Spark"):
         ws.from_arrow(pa.table({"u": pa.array([1], pa.uint64())})).to_spark()
+
+
+def test_files_that_spark_reads_are_read_once(ws: mr.Workspace, tmp_path: Path) -> None:
+    texts, old = tmp_path / "rows.csv", 1_600_000_000
+    texts.write_text("a;b\n1;x\n2;y\n")
+    os.utime(texts, (old, old))
+
+    def amounts(reader: mr.DataFrameReader) -> Dataset:
+        return reader.csv(str(texts), "a INT, b STRING", ";", header=True).select("a")
+
+    assert ran(amounts(ws.read))[0] == (1, 0)
+    assert ran(amounts(ws.read))[0] == (0, 1)
+    other = amounts(ws.read.option("mode", "DROPMALFORMED"))
+    assert ran(other)[0] == (1, 0), "another option may give other rows"
+    both = amounts(ws.read).union(amounts(ws.read))
+    assert sorted(both.to_arrow()["a"].to_pylist()) == [1, 1, 2, 2]
+    texts.write_text("a;b\n7;x\n2;y\n")
+    os.utime(texts, (old, old + 1))
+    assert sorted(amounts(ws.read).to_arrow()["a"].to_pylist()) == [2, 7]

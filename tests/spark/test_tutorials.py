@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -121,28 +122,60 @@ def test_unchanged_through_connect(
         assert rows_of(durable) == rows_of(frame)
 
 
-RESUMED = """
+CHANGED = """
 import sys
-from tests.spark.test_tutorials import CUT_UP, program, rows_of
+from tests.spark.test_tutorials import CUT_UP, program
 import millrace as mr
 ws = mr.open(sys.argv[2], config=CUT_UP, create=True)
-report = program(sys.argv[1], package="millrace").run(ws, sys.argv[3]).run()
-print("reused", report.reused, "ran", report.ran)
-ws.close()
+program(sys.argv[1], package="millrace").run(ws, sys.argv[3]).run()
 """
+UNCHANGED = """
+import sys
+from tests.spark.conftest import _connect
+from tests.spark.test_tutorials import CUT_UP, program
+import millrace as mr
+spark = _connect()
+ws = mr.open(sys.argv[2], spark, config=CUT_UP, create=True)
+ws.durable(program(sys.argv[1]).run(spark, sys.argv[3])).collect()
+"""
+
+
+def killed(text: str, name: str, mill: Path, folder: Path) -> None:
+    """An application runs a program, and is killed before its third stage."""
+    environment = os.environ | {
+        "MILLRACE_FAULT": "dataset.driver.before_stage@2",
+        "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]),
+    }
+    command = [sys.executable, "-c", text, name, str(mill), str(folder)]
+    ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_killed_half_way_it_goes_on(name: str, folder: Path, tmp_path: Path) -> None:
-    def run(fault: str) -> subprocess.CompletedProcess[str]:
-        env = os.environ | {"MILLRACE_FAULT": fault, "PYTHONPATH": os.getcwd()}
-        command = [sys.executable, "-c", RESUMED, name, str(tmp_path / "mill"), str(folder)]
-        return subprocess.run(command, env=env, check=False, capture_output=True, text=True)
+def test_killed_half_way_it_goes_on(
+    name: str, spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    killed(CHANGED, name, tmp_path / "mill", folder)
+    with mr.open(tmp_path / "mill", spark, config=CUT_UP) as ws:
+        result = program(name, package="millrace").run(ws, str(folder))
+        report = result.run()
+        assert report.reused > 0, "stages before the kill are reused"
+        assert report.ran > 0, "and those behind it were not finished"
+        assert result.run().ran == 0
+        assert rows_of(result) == rows_of(program(name).run(spark, str(folder)))
 
-    killed = run("dataset.driver.before_stage@2")
-    assert killed.returncode == -9, killed.stderr
-    resumed = run("")
-    assert resumed.returncode == 0, resumed.stderr
-    reused = int(resumed.stdout.split()[1])
-    assert reused > 0, resumed.stdout
+
+@pytest.mark.slow
+@pytest.mark.connect_only
+@pytest.mark.parametrize("name", NAMES)
+def test_unchanged_and_killed_half_way_it_goes_on(
+    name: str, spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    killed(UNCHANGED, name, tmp_path / "mill", folder)
+    frame = program(name).run(spark, str(folder))
+    with mr.open(tmp_path / "mill", spark, config=CUT_UP) as ws:
+        report = ws.from_spark(frame).run()
+        assert report.reused > 0, "stages before the kill are reused"
+        assert report.ran > 0, "and those behind it were not finished"
+        assert rows_of(ws.durable(frame)) == rows_of(frame)

@@ -17,7 +17,7 @@ from millrace.datasets.classic_columns import classic_tree
 from millrace.plan.builders.build_select import attribute_tree
 from millrace.plan.relation import Relation
 from millrace.sql import connect_expressions
-from millrace.sql.parser import read
+from millrace.sql.parser import canonical, read
 from millrace.sql.sql_mode import folded
 from millrace.sql.syntax_errors import pointed, refuse_name
 from millrace.sql.typed_sql import ExpressionRefused
@@ -53,6 +53,13 @@ def column_tree(given: object, relation: Relation) -> exp.Expression:
     if _has(given, "_jc"):
         return classic_tree(given)
     return read(given)  # type: ignore[arg-type] # Not text: it is refused.
+
+
+def column_text(column: object) -> str:
+    """A Column object as Spark SQL."""
+    if _has(column, "_expr"):
+        return canonical(connect_expressions.column_tree(column))
+    return canonical(classic_tree(column))
 
 
 def flat(given: Iterable[object]) -> list[object]:

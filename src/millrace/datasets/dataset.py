@@ -20,6 +20,7 @@ from millrace.datasets.dataset_views import DatasetViews
 from millrace.datasets.dataset_writer import DatasetWrites
 from millrace.datasets.grouped_data import GroupedData
 from millrace.datasets.html_tables import html_columns, html_rows
+from millrace.datasets.table_arguments import TableArgument
 from millrace.plan.builders.build_select import attribute_tree
 from millrace.plan.builders.name_resolution import resolve
 from millrace.plan.builders.reshape.grouping_sets import cube_sets, rollup_sets
@@ -39,39 +40,39 @@ class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites, Da
         [{'nation': 'de', 'total': 20}, {'nation': 'fr', 'total': 40}]
     """
 
-    def group_by(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
+    def group_by(self, *cols: ColumnOrName | list[ColumnOrName]) -> GroupedData:
         """Groups of rows with equal keys, for `.agg(...)`. Null is a key as any other value.
 
         Example:
             >>> orders.group_by("cust_id").agg(n="count(*)").sort("cust_id").to_arrow().to_pylist()
             [{'cust_id': 1, 'n': 2}, {'cust_id': 2, 'n': 1}]
         """
-        return GroupedData(self, self._keys("group_by", keys), _shown(keys))
+        return GroupedData(self, self._keys("group_by", cols), _shown(cols))
 
-    def groupBy(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
+    def groupBy(self, *cols: ColumnOrName | list[ColumnOrName]) -> GroupedData:
         """`group_by` under Spark's name."""
-        return self.group_by(*keys)
+        return self.group_by(*cols)
 
-    def groupby(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
+    def groupby(self, *cols: ColumnOrName | list[ColumnOrName]) -> GroupedData:
         """`group_by` under Spark's other name."""
-        return self.group_by(*keys)
+        return self.group_by(*cols)
 
-    def rollup(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
+    def rollup(self, *cols: ColumnOrName | list[ColumnOrName]) -> GroupedData:
         """Groups by all keys, by all but the last, and so on, and of all rows."""
-        trees = self._keys("rollup", keys)
-        return GroupedData(self, trees, _shown(keys), tuple(rollup_sets(trees)))
+        trees = self._keys("rollup", cols)
+        return GroupedData(self, trees, _shown(cols), tuple(rollup_sets(trees)))
 
-    def cube(self, *keys: ColumnOrName | list[ColumnOrName]) -> GroupedData:
+    def cube(self, *cols: ColumnOrName | list[ColumnOrName]) -> GroupedData:
         """Groups by every choice of keys."""
-        trees = self._keys("cube", keys)
-        return GroupedData(self, trees, _shown(keys), tuple(cube_sets(trees)))
+        trees = self._keys("cube", cols)
+        return GroupedData(self, trees, _shown(cols), tuple(cube_sets(trees)))
 
     def groupingSets(
-        self, groupingSets: Sequence[Sequence[ColumnOrName]], *keys: ColumnOrName
+        self, groupingSets: Sequence[Sequence[ColumnOrName]], *cols: ColumnOrName
     ) -> GroupedData:
         """Groups by each of several sets of keys; the keys come in the result."""
         sets = tuple(self._keys("groupingSets", part) for part in groupingSets)
-        return GroupedData(self, self._keys("groupingSets", keys), _shown(keys), sets)
+        return GroupedData(self, self._keys("groupingSets", cols), _shown(cols), sets)
 
     def _keys(self, method: str, keys: Sequence[object]) -> tuple[exp.Expression, ...]:
         given = flat(keys)
@@ -146,6 +147,14 @@ class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites, Da
     def isEmpty(self) -> bool:
         """Whether there is no row."""
         return not self.limit(1).to_arrow().num_rows
+
+    def asTable(self) -> TableArgument:
+        """The rows as an argument of a table function, which `udtf` makes.
+
+        Example:
+            >>> argument = orders.asTable().partitionBy("cust_id").orderBy("amount")
+        """
+        return TableArgument(dataset=self)
 
     def checkpoint(self, eager: bool = True) -> Self:
         """`durable()`; the rows are saved now, or when a query needs them."""

@@ -118,6 +118,15 @@ class DatasetResults(DatasetBase):
         """Call a function for each partition, in Spark's tasks."""
         self.to_spark().foreachPartition(f)
 
+    def pandas_api(self, index_col: str | list[str] | None = None) -> Any:  # noqa: ANN401 - pandas on Spark
+        """The saved rows for pandas on Spark, which Spark runs."""
+        return self.to_spark().pandas_api(index_col)
+
+    @property
+    def plot(self) -> Any:  # noqa: ANN401 - Spark's
+        """Draws the saved rows, as Spark draws a DataFrame."""
+        return self.to_spark().plot
+
     def printSchema(self, level: int | None = None) -> None:
         """Print the columns as a tree."""
         depth = {} if level is None else {"maxDepth": level}
@@ -202,8 +211,16 @@ class DatasetResults(DatasetBase):
         _, report = self._runner.batches(self._plan)
         return report
 
-    def explain(self, *, analyze: bool = False) -> PlainText:
+    def explain(
+        self,
+        extended: bool | str | None = None,
+        mode: str | None = None,
+        *,
+        analyze: bool = False,
+    ) -> PlainText:
         """The stages of the query and their exchanges, as text.
+
+        There is one plan here, and it is shown whole: `extended` and `mode` are Spark's, and taken.
 
         It says what each stage reads, how much of that, and which tasks would be reused. With
         `analyze` the query runs, and each stage has its tasks, rows, bytes and seconds.
@@ -212,6 +229,7 @@ class DatasetResults(DatasetBase):
             >>> orders.group_by("cust_id").agg(n="count(*)").explain(analyze=True)
             stage 0...
         """
+        del extended, mode
         return PlainText(self._runner.explain(self._plan, analyze=analyze, html=False))
 
     def explain_html(self, *, analyze: bool = False) -> HtmlText:

@@ -51,23 +51,24 @@ class DatasetRows(DatasetSelect):
         with self._building("distinct()") as context:
             return self._with(distinct(context, self._relation))
 
-    def drop_duplicates(self, *columns: str | list[str]) -> Self:
+    def drop_duplicates(self, subset: str | Sequence[str] | None = None, *more: str) -> Self:
         """One whole row for each value of the columns, the first; without columns, `distinct()`.
 
         Example:
             >>> orders.drop_duplicates("cust_id").sort("cust_id").to_arrow().to_pylist()
             [{'cust_id': 1, 'amount': 10}, {'cust_id': 2, 'amount': 20}]
         """
-        if not columns:
+        if subset is None:
             return self.distinct()
+        columns = flat([subset, *more])
         call = shown_call("drop_duplicates", columns)
-        keys = self._attributes(flat(columns), call)
+        keys = self._attributes(columns, call)
         with self._building(call) as context:
             return self._with(drop_duplicates(context, self._relation, keys))
 
-    def dropDuplicates(self, subset: str | list[str] | None = None, *more: str) -> Self:
+    def dropDuplicates(self, subset: str | Sequence[str] | None = None, *more: str) -> Self:
         """One whole row for each value of the columns; without columns, each row once."""
-        return self.drop_duplicates(*([] if subset is None else [subset]), *more)
+        return self.drop_duplicates(subset, *more)
 
     def window(
         self,
@@ -103,7 +104,7 @@ class DatasetRows(DatasetSelect):
 
     def sort(
         self,
-        *columns: ColumnOrName | int | list[ColumnOrName | int],
+        *cols: ColumnOrName | int | list[ColumnOrName | int],
         ascending: bool | int | Sequence[bool | int] | None = None,
     ) -> Self:
         """All rows in order: `sort("nation", "amount DESC", "day ASC NULLS LAST")`.
@@ -115,8 +116,8 @@ class DatasetRows(DatasetSelect):
             >>> orders.sort("cust_id", "amount DESC").to_arrow()["amount"].to_pylist()
             [30, 10, 20]
         """
-        call = shown_call("sort", columns)
-        given = flat(columns)
+        call = shown_call("sort", cols)
+        given = flat(cols)
         if not given:
             raise UserError(
                 f"{call} has nothing to sort by\n  to fix: name a column, as in 'a DESC'"
@@ -136,66 +137,73 @@ class DatasetRows(DatasetSelect):
 
     def orderBy(
         self,
-        *columns: ColumnOrName | int | list[ColumnOrName | int],
+        *cols: ColumnOrName | int | list[ColumnOrName | int],
         ascending: bool | int | Sequence[bool | int] | None = None,
     ) -> Self:
         """All rows in order: `sort` under SQL's word."""
-        return self.sort(*columns, ascending=ascending)
+        return self.sort(*cols, ascending=ascending)
 
     def sortWithinPartitions(
         self,
-        *columns: ColumnOrName | int | list[ColumnOrName | int],
+        *cols: ColumnOrName | int | list[ColumnOrName | int],
         ascending: bool | int | Sequence[bool | int] | None = None,
     ) -> Self:
         """All rows in order, so those of each partition too."""
-        return self.sort(*columns, ascending=ascending)
+        return self.sort(*cols, ascending=ascending)
 
-    def limit(self, rows: int) -> Self:
+    def limit(self, num: int) -> Self:
         """At most this many rows: after a sort the first ones, else any.
 
         Example:
             >>> orders.sort("amount DESC").limit(1).to_arrow().to_pylist()
             [{'cust_id': 1, 'amount': 30}]
         """
-        check_rows(rows, f"limit({rows!r})")
-        return self._with(limit(self._relation, rows))
+        check_rows(num, f"limit({num!r})")
+        return self._with(limit(self._relation, num))
 
-    def offset(self, rows: int) -> Self:
+    def offset(self, num: int) -> Self:
         """All rows but the first ones: after a sort those it puts first, else any."""
-        check_rows(rows, f"offset({rows!r})")
-        return self._with(limit(self._relation, None, rows))
+        check_rows(num, f"offset({num!r})")
+        return self._with(limit(self._relation, None, num))
 
-    def repartition(self, partitions: int | ColumnOrName, *keys: ColumnOrName) -> Self:
+    def repartition(self, numPartitions: int | ColumnOrName, *cols: ColumnOrName) -> Self:
         """Rows by hash of the keys into this many partitions; without keys, evenly.
 
         Example:
             >>> orders.repartition(4, "cust_id").count()  # the same rows, now in 4 partitions
             3
         """
-        call = shown_call("repartition", [partitions, *keys])
-        if not isinstance(partitions, int):
-            keys, partitions = (partitions, *keys), _REPARTITION_DEFAULT
+        call = shown_call("repartition", [numPartitions, *cols])
+        keys, count = cols, numPartitions
+        if not isinstance(count, int):
+            keys, count = (count, *cols), _REPARTITION_DEFAULT
         attributes = self._attributes(keys, call)
-        check_partitions(partitions)
-        return self._with(repartition(self._relation, partitions, attributes))
+        check_partitions(count)
+        return self._with(repartition(self._relation, count, attributes))
 
-    def repartitionByRange(self, partitions: int | ColumnOrName, *columns: ColumnOrName) -> Self:
+    def repartitionByRange(self, numPartitions: int | ColumnOrName, *cols: ColumnOrName) -> Self:
         """Rows by ranges of these columns, which here are sorted too."""
-        keys = columns if isinstance(partitions, int) else (partitions, *columns)
+        keys = cols if isinstance(numPartitions, int) else (numPartitions, *cols)
         return self.sort(*keys)
 
-    def repartitionById(self, partitions: int, column: ColumnOrName) -> Self:
+    def repartitionById(self, numPartitions: int, partitionIdCol: ColumnOrName) -> Self:
         """Rows by the values of a column; here by their hash."""
-        return self.repartition(partitions, column)
+        return self.repartition(numPartitions, partitionIdCol)
 
-    def coalesce(self, partitions: int) -> Self:
+    def coalesce(self, numPartitions: int) -> Self:
         """The same rows. Here the sizes of rows decide the number of partitions."""
-        check_partitions(partitions)
+        check_partitions(numPartitions)
         return self._with(self._relation)
 
     def hint(self, name: str, *parameters: object) -> Self:
         """The same rows. Here measured sizes decide what hints ask for."""
         del name, parameters
+        return self._with(self._relation)
+
+    def withWatermark(self, eventTime: str, delayThreshold: str) -> Self:
+        """The same rows: a dataset has an end, and no row is late, as in Spark without a stream."""
+        del delayThreshold
+        self._attributes([eventTime], shown_call("withWatermark", [eventTime]))
         return self._with(self._relation)
 
     def durable(self) -> Self:

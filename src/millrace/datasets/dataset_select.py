@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class DatasetSelect(DatasetBase):
     """A dataset's columns."""
 
-    def select(self, *columns: ColumnOrName | list[ColumnOrName]) -> Self:
+    def select(self, *cols: ColumnOrName | list[ColumnOrName]) -> Self:
         """Columns, calculated ones too: `select("a", "a + 1 AS b")`, `select(F.col("a") + 1)`.
 
         Example:
@@ -51,17 +51,17 @@ class DatasetSelect(DatasetBase):
             >>> orders.select(orders.cust_id, orders["amount"] + 1).columns
             ['cust_id', '(amount + 1)']
         """
-        call = shown_call("select", columns)
+        call = shown_call("select", cols)
         with self._building(call) as context:
-            trees = column_trees(columns, self._relation)
+            trees = column_trees(cols, self._relation)
             if not trees:
                 raise UserError(f"{call} has no columns\n  to fix: name at least one")
             return self._with(select(context, self._relation, trees))
 
-    def selectExpr(self, *expressions: str | list[str]) -> Self:
+    def selectExpr(self, *expr: str | list[str]) -> Self:
         """Columns of Spark SQL, as `select` takes them."""
-        with self._building(shown_call("selectExpr", expressions)) as context:
-            trees = [read(text) for text in flat(expressions)]  # type: ignore[arg-type]
+        with self._building(shown_call("selectExpr", expr)) as context:
+            trees = [read(text) for text in flat(expr)]  # type: ignore[arg-type]
             return self._with(select(context, self._relation, trees))
 
     def with_columns(
@@ -80,13 +80,18 @@ class DatasetSelect(DatasetBase):
             trees = [(name, value_tree(value, self._relation)) for name, value in values.items()]
             return self._with(with_columns(context, self._relation, trees))
 
-    def withColumn(self, name: str, column: ColumnOrName) -> Self:
+    def withColumn(self, colName: str, col: ColumnOrName) -> Self:
         """The same columns and a new one, or new values for an old one."""
-        return self.with_columns({name: column})
+        return self.with_columns({colName: col})
 
-    def withColumns(self, columns: Mapping[str, ColumnOrName]) -> Self:
+    def withColumns(self, *colsMap: Mapping[str, ColumnOrName]) -> Self:
         """The same columns and new ones, or new values for old ones."""
-        return self.with_columns(columns)
+        if len(colsMap) != 1:
+            raise UserError(
+                f"withColumns() takes one mapping\n  found: {len(colsMap)} arguments\n"
+                "  to fix: put all columns into one mapping"
+            )
+        return self.with_columns(colsMap[0])
 
     def rename(self, names: Mapping[str, str] | None = None, /, **more: str) -> Self:
         """The same columns under other names: `rename(old="new")`, `rename({"old": "a new one"})`.
@@ -105,39 +110,39 @@ class DatasetSelect(DatasetBase):
         """The same columns; all of this name get another one. Without such a column, as it is."""
         return self.withColumnsRenamed({existing: new})
 
-    def withColumnsRenamed(self, names: Mapping[str, str]) -> Self:
+    def withColumnsRenamed(self, colsMap: Mapping[str, str]) -> Self:
         """The same columns, some under other names; names that no column has are passed over."""
-        call = shown_call("withColumnsRenamed", [dict(names)])
-        check_names_are_text(names.values(), call)
+        call = shown_call("withColumnsRenamed", [dict(colsMap)])
+        check_names_are_text(colsMap.values(), call)
         labels = self._relation.labels
-        for old, new in names.items():
+        for old, new in colsMap.items():
             labels = [new if folded(label) == folded(old) else label for label in labels]
         return self._relabelled(call, labels)
 
-    def toDF(self, *names: str) -> Self:
+    def toDF(self, *cols: str) -> Self:
         """The same columns, all under new names."""
-        call = shown_call("toDF", names)
-        check_names_are_text(names, call)
-        if len(names) != len(self._relation.labels):
+        call = shown_call("toDF", cols)
+        check_names_are_text(cols, call)
+        if len(cols) != len(self._relation.labels):
             raise UserError(
-                f"{call} names {len(names)} columns\n"
+                f"{call} names {len(cols)} columns\n"
                 f"  found: {len(self._relation.labels)} columns\n  to fix: name each of them"
             )
-        return self._relabelled(call, list(names))
+        return self._relabelled(call, list(cols))
 
-    def drop(self, *columns: ColumnOrName) -> Self:
+    def drop(self, *cols: ColumnOrName) -> Self:
         """All columns but these. A name that no column has is passed over, as in Spark.
 
         Example:
             >>> orders.drop("amount").columns
             ['cust_id']
         """
-        call = shown_call("drop", columns)
+        call = shown_call("drop", cols)
         relation = self._relation
-        names = name_list([column for column in columns if not is_column(column)])  # type: ignore[misc] # It refuses what is no text.
+        names = name_list([column for column in cols if not is_column(column)])  # type: ignore[misc] # It refuses what is no text.
         dropped = {folded(name) for name in names}
         with self._building(call) as context:
-            trees = [column_tree(c, relation) for c in columns if is_column(c)]
+            trees = [column_tree(c, relation) for c in cols if is_column(c)]
             matches = [find(t, relation.visible) for t in trees if isinstance(t, exp.Column)]
             gone = {attribute.column for attribute in matches if attribute is not None}
             kept = [
@@ -168,13 +173,18 @@ class DatasetSelect(DatasetBase):
         check_names_are_text([alias], shown_call("alias", [alias]))
         return self._with(self._relation.with_alias(alias))
 
-    def transform(self, function: Callable[..., Any], *args: object, **kwargs: object) -> Any:  # noqa: ANN401 - what the function gives
-        """What a function makes of this dataset, for chains of calls."""
-        return function(self, *args, **kwargs)
+    def toJSON(self, use_unicode: bool = True) -> Self:
+        """Each row as a text of JSON, in the column `value`, as Spark Connect gives it."""
+        del use_unicode
+        return self.select("to_json(struct(*)) AS value")
 
-    def colRegex(self, pattern: str) -> list[Column]:
+    def transform(self, func: Callable[..., Any], *args: object, **kwargs: object) -> Any:  # noqa: ANN401 - what the function gives
+        """What a function makes of this dataset, for chains of calls."""
+        return func(self, *args, **kwargs)
+
+    def colRegex(self, colName: str) -> list[Column]:
         """The columns whose names match a regular expression in backticks."""
-        expression = re.compile(pattern.strip("`"), re.IGNORECASE)
+        expression = re.compile(colName.strip("`"), re.IGNORECASE)
         return [self[label] for label in self._relation.labels if expression.fullmatch(label)]
 
     def __getitem__(self, item: Any) -> Any:  # noqa: ANN401 - as Spark's, by the kind of item

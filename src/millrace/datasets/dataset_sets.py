@@ -22,14 +22,14 @@ from millrace.plan.builders.reshape.build_unpivot import UnpivotedColumns, unpiv
 class DatasetSets(DatasetRows):
     """A dataset's rows together with those of others."""
 
-    def union(self, *others: DatasetBase) -> Self:
+    def union(self, other: DatasetBase, *more: DatasetBase) -> Self:
         """All rows of this dataset and the others. Columns match by position, as in Spark.
 
         Example:
             >>> orders.union(orders.filter("amount > 10")).count()
             5
         """
-        sides = [relation_of_other(other, "union").only_visible() for other in others]
+        sides = [relation_of_other(side, "union").only_visible() for side in (other, *more)]
         with self._building("union()") as context:
             return self._with(union_all(context, [self._relation.only_visible(), *sides]))
 

@@ -24,9 +24,9 @@ class DatasetStatistics(DatasetRows):
         """The calls for statistics, as Spark groups them: `stat.corr` and others."""
         return Statistics(self)
 
-    def describe(self, *columns: str | list[str]) -> Self:
+    def describe(self, *cols: str | list[str]) -> Self:
         """Count, mean, standard deviation, least and greatest value of columns, as text."""
-        return self._on_spark("describe", *columns, reason=_WHY)
+        return self._on_spark("describe", *cols, reason=_WHY)
 
     def summary(self, *statistics: str) -> Self:
         """The statistics that are named, or those of `describe` and quartiles, as text."""

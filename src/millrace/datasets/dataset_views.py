@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from millrace.datasets.dataset_base import DatasetBase
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -30,3 +34,21 @@ class DatasetViews(DatasetBase):
             True
         """
         self._runner.name_view(name, self._relation, replace=False)
+
+    def registerTempTable(self, name: str) -> None:
+        """`createOrReplaceTempView` under its old name."""
+        self.createOrReplaceTempView(name)
+
+    def createGlobalTempView(self, name: str) -> None:
+        """Name the rows for all sessions of this Spark; they are saved now, and Spark reads them.
+
+        `ws.sql` knows the name as `global_temp.name`, as Spark does.
+        """
+        self._saved_frame().createGlobalTempView(name)
+
+    def createOrReplaceGlobalTempView(self, name: str) -> None:
+        """Name the rows for all sessions of this Spark; an older view of the name is replaced."""
+        self._saved_frame().createOrReplaceGlobalTempView(name)
+
+    def _saved_frame(self) -> DataFrame:
+        return self._runner.frame(self._plan).toDF(*self._relation.labels)

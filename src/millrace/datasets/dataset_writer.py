@@ -7,14 +7,15 @@ everything else Spark writes the saved rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from millrace.datasets.dataset_results import DatasetResults
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrameWriter, DataFrameWriterV2
+    from pyspark.sql import Column, DataFrameWriter, DataFrameWriterV2
+    from pyspark.sql.merge import MergeIntoWriter
 
 _MODES: Final = {None: "error", "error": "error", "errorifexists": "error", "default": "error"} | {
     "overwrite": "overwrite"
@@ -49,21 +50,21 @@ class DatasetWriter:
         lowered = {key.lower(): value for key, value in options.items()}
         return replace(self, _options={**self._options, **lowered})
 
-    def partitionBy(self, *columns: str | list[str]) -> Self:
+    def partitionBy(self, *cols: str | list[str]) -> Self:
         """A folder for each value of these columns."""
-        return replace(self, _calls=(*self._calls, ("partitionBy", columns)))
+        return replace(self, _calls=(*self._calls, ("partitionBy", cols)))
 
-    def bucketBy(self, numBuckets: int, *columns: str | list[str]) -> Self:
+    def bucketBy(self, numBuckets: int, col: str | Sequence[str], *cols: str) -> Self:
         """Buckets by these columns, for tables of a catalog."""
-        return replace(self, _calls=(*self._calls, ("bucketBy", (numBuckets, *columns))))
+        return replace(self, _calls=(*self._calls, ("bucketBy", (numBuckets, col, *cols))))
 
-    def sortBy(self, *columns: str | list[str]) -> Self:
+    def sortBy(self, col: str | Sequence[str], *cols: str) -> Self:
         """The order in each bucket."""
-        return replace(self, _calls=(*self._calls, ("sortBy", columns)))
+        return replace(self, _calls=(*self._calls, ("sortBy", (col, *cols))))
 
-    def clusterBy(self, *columns: str | list[str]) -> Self:
+    def clusterBy(self, *cols: str | list[str]) -> Self:
         """Columns that rows are put together by."""
-        return replace(self, _calls=(*self._calls, ("clusterBy", columns)))
+        return replace(self, _calls=(*self._calls, ("clusterBy", cols)))
 
     def parquet(
         self,
@@ -75,17 +76,17 @@ class DatasetWriter:
         """Write Parquet files."""
         self._to("parquet", path, mode, partitionBy, {"compression": compression})
 
-    def csv(self, path: str, mode: str | None = None, **options: object) -> None:
-        """Write CSV files."""
-        self._to("csv", path, mode, None, options)
+    def csv(self, path: str, mode: str | None = None, *more: object, **options: object) -> None:
+        """Write CSV files; options are those of Spark's `csv`, by position or by name."""
+        self._by_spark(lambda writer: _call(writer.csv, path, mode, *more, **options))
 
-    def json(self, path: str, mode: str | None = None, **options: object) -> None:
-        """Write JSON files."""
-        self._to("json", path, mode, None, options)
+    def json(self, path: str, mode: str | None = None, *more: object, **options: object) -> None:
+        """Write JSON files; options are those of Spark's `json`, by position or by name."""
+        self._by_spark(lambda writer: _call(writer.json, path, mode, *more, **options))
 
-    def text(self, path: str, **options: object) -> None:
+    def text(self, path: str, *more: object, **options: object) -> None:
         """Write one column of text."""
-        self._to("text", path, None, None, options)
+        self._by_spark(lambda writer: _call(writer.text, path, *more, **options))
 
     def orc(
         self,
@@ -97,9 +98,9 @@ class DatasetWriter:
         """Write ORC files."""
         self._to("orc", path, mode, partitionBy, {"compression": compression})
 
-    def xml(self, path: str, mode: str | None = None, **options: object) -> None:
-        """Write XML files."""
-        self._to("xml", path, mode, None, options)
+    def xml(self, path: str, *more: object, **options: object) -> None:
+        """Write XML files; options are those of Spark's `xml`, by position or by name."""
+        self._by_spark(lambda writer: _call(writer.xml, path, *more, **options))
 
     def save(
         self,
@@ -189,6 +190,13 @@ class DatasetWriter:
         write(writer)
 
 
+def _call(
+    write: Callable[..., None], path: str | os.PathLike[str], *arguments: object, **options: object
+) -> None:
+    """A method of Spark's writer that names a format."""
+    write(os.fspath(path), *arguments, **options)
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DatasetWrites(DatasetResults):
     """A dataset's rows as files and tables."""
@@ -201,3 +209,10 @@ class DatasetWrites(DatasetResults):
     def writeTo(self, table: str) -> DataFrameWriterV2:
         """Writes rows to a table of Spark's catalog; the query runs now, Spark writes."""
         return self.to_spark().writeTo(table)
+
+    def mergeInto(self, table: str, condition: Column) -> MergeIntoWriter:
+        """Merges rows into a table of Spark's catalog; the query runs now, Spark merges.
+
+        The condition and the writer are Spark's: columns come from `pyspark.sql.functions`.
+        """
+        return self.to_spark().mergeInto(table, condition)

@@ -97,25 +97,25 @@ class GroupedData:
         star = exp.Anonymous(this="count", expressions=[exp.Star()])
         return self._aggregated("count()", [named(star, "count")])
 
-    def sum(self, *columns: str) -> Dataset:
+    def sum(self, *cols: str) -> Dataset:
         """The sums of these columns, or of all that have numbers."""
-        return self._each("sum", columns)
+        return self._each("sum", cols)
 
-    def avg(self, *columns: str) -> Dataset:
+    def avg(self, *cols: str) -> Dataset:
         """The averages of these columns, or of all that have numbers."""
-        return self._each("avg", columns)
+        return self._each("avg", cols)
 
-    def mean(self, *columns: str) -> Dataset:
+    def mean(self, *cols: str) -> Dataset:
         """`avg` under its other name."""
-        return self._each("avg", columns)
+        return self._each("avg", cols)
 
-    def min(self, *columns: str) -> Dataset:
+    def min(self, *cols: str) -> Dataset:
         """The least values of these columns, or of all that have numbers."""
-        return self._each("min", columns)
+        return self._each("min", cols)
 
-    def max(self, *columns: str) -> Dataset:
+    def max(self, *cols: str) -> Dataset:
         """The greatest values of these columns, or of all that have numbers."""
-        return self._each("max", columns)
+        return self._each("max", cols)
 
     def _each(self, function: str, columns: Sequence[str]) -> Dataset:
         relation = relation_in(self._dataset)
@@ -170,6 +170,10 @@ class GroupedData:
     def applyInArrow(self, func: Callable[..., Any], schema: Any) -> Dataset:  # noqa: ANN401 - Spark's
         """The rows that a function makes of each group, an Arrow table."""
         return self._applied("applyInArrow", func, schema)
+
+    def apply(self, udf: Any) -> Dataset:  # noqa: ANN401 - PySpark's
+        """`applyInPandas` with a function that `pandas_udf` has made for groups."""
+        return self.applyInPandas(udf.func, udf.returnType)
 
     def cogroup(self, other: GroupedData) -> CogroupedData:
         """Groups of two datasets with equal keys, for `applyInPandas` and `applyInArrow`."""

@@ -19,28 +19,13 @@ _SAME: Final = (
 )
 NOT_OFFERED: Final[dict[str, tuple[str, str]]] = {
     "rdd": _RDD,
-    "toJSON": (_RDD[0], 'use select("to_json(struct(*)) AS value")'),
-    "registerTempTable": ("Spark has removed it", "use createOrReplaceTempView"),
-    "createGlobalTempView": (
-        "global views belong to an application of Spark",
-        "use createOrReplaceTempView, or to_spark().createGlobalTempView(name)",
-    ),
-    "createOrReplaceGlobalTempView": (
-        "global views belong to an application of Spark",
-        "use createOrReplaceTempView, or to_spark().createOrReplaceGlobalTempView(name)",
-    ),
     "writeStream": _STREAM,
-    "withWatermark": _STREAM,
     "dropDuplicatesWithinWatermark": _STREAM,
     "observe": (
         "metrics of a run are in its report",
         "use run(), explain(analyze=True), or agg(...) over the same dataset",
     ),
     "executionInfo": ("it is of a query on Spark Connect", "use run(), which returns a report"),
-    "pandas_api": ("pandas on Spark needs a DataFrame", "use to_spark().pandas_api()"),
-    "plot": ("it draws a DataFrame of Spark", "use toPandas().plot, or to_spark().plot"),
-    "mergeInto": ("it changes a table of a catalog", "use to_spark().mergeInto(table, condition)"),
-    "asTable": ("table arguments are of SQL", "use ws.sql"),
     "exists": _SUBQUERY,
     "scalar": _SUBQUERY,
     "lateralJoin": _SUBQUERY,
@@ -48,7 +33,6 @@ NOT_OFFERED: Final[dict[str, tuple[str, str]]] = {
     "withMetadata": ("columns have names and types here, and no metadata", "leave it out"),
     "nearestByJoin": ("nearest rows are found by time", "use join_asof or join_interval"),
     "zip": ("rows of two datasets have no common order", "number both with zipWithIndex, and join"),
-    "apply": ("Spark has deprecated it", "use applyInPandas"),
     "applyInPandasWithState": _STREAM,
     "transformWithState": _STREAM,
     "transformWithStateInPandas": _STREAM,
@@ -77,5 +61,10 @@ BY_SPARK: Final[dict[str, str]] = {
     "foreach": "over the saved rows",
     "foreachPartition": "over the saved rows",
     "writeTo": "over the saved rows",
+    "mergeInto": "over the saved rows",
+    "pandas_api": "over the saved rows",
+    "plot": "over the saved rows",
+    "createGlobalTempView": "over the saved rows",
+    "createOrReplaceGlobalTempView": "over the saved rows",
 }
 """Methods that Spark computes over saved rows, by name: how."""

@@ -82,6 +82,10 @@ class SqlViews:
         """Forget a name; False if there was none."""
         return self._views.pop(name.lower(), None) is not None
 
+    def has(self, name: str) -> bool:
+        """Whether there is a view of this name."""
+        return name.lower() in self._views
+
     def relation(self, name: tuple[str, ...]) -> Relation | None:
         """The view of this name, or files, or a table of Spark's catalog."""
         if len(name) == 1 and name[0].lower() in self._views:

@@ -22,6 +22,7 @@ from millrace.plan.nodes.scan import Scan
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.connect_relations import ConnectPlan
 from millrace.scan.splits import FileShape
+from millrace.spark.frames.plan_identity import frame_of, plan_identity
 from millrace.spark.frames.query_frames import frame_scan
 from millrace.spark.session_settings import session_mode
 from millrace.spark.spark_presence import call_spark
@@ -108,22 +109,8 @@ class _Sources:
     def on_spark(self, message: Any, reason: str) -> Relation:  # noqa: ANN401 - as above
         """A part of the plan that Spark computes."""
         part = frame_of(message, self._frame.sparkSession)
-        return relation_of(frame_scan(part, None, self._config, reason))
-
-
-def frame_of(message: Any, session: Any) -> Any:  # noqa: ANN401 - of Spark Connect
-    """A DataFrame of a plan's message."""
-    from pyspark.sql.connect.dataframe import DataFrame  # noqa: PLC0415 - needs a client's packages
-    from pyspark.sql.connect.plan import LogicalPlan  # noqa: PLC0415 - as above
-
-    class GivenPlan(LogicalPlan):
-        """A plan that is there already."""
-
-        def plan(self, session: Any) -> Any:  # noqa: ANN401 - as above
-            del session
-            return message
-
-    return DataFrame(GivenPlan(None), session)
+        recognise = plan_identity(part, message, self._config)
+        return relation_of(frame_scan(part, None, self._config, reason, recognise))
 
 
 def _shapes(leaf: Scan | ReadStage) -> Sequence[FileShape]:

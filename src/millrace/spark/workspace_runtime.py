@@ -44,6 +44,7 @@ from millrace.scan.source import Listing, open_source
 from millrace.shuffle import arrow_inputs, runs
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.dataset_runner import DatasetRunner
+from millrace.spark.open_workspaces import note_opened
 from millrace.sql.sql_mode import SqlMode
 from millrace.storage.store import Store
 from millrace.storage.workspace_home import WorkspaceHome
@@ -86,10 +87,12 @@ class WorkspaceRuntime:
         self._ledger = ledger
         self._spark = spark
         self._has_started_spark = False
+        self.is_closed = False
         self._agents: tuple[Agents, KeepAlive] | None = None
         self._dataset_runner: DatasetRunner | None = None
         self.views = SqlViews(config, self, self._files_plan, self._rows_plan)
         self._opening = threading.Lock()
+        note_opened(self)
         self._journals = WorkspaceJournals(
             self._owned_workspace,
             config,
@@ -260,13 +263,20 @@ class WorkspaceRuntime:
         source = open_source(paths, listing, format=format, schema=schema, options=options)
         return self.dataset(scan_of(source))
 
-    def read_frame(self, frame: DataFrame, version: str | None) -> Dataset:
-        """A DataFrame as a dataset: its plan where it can be read, else its rows."""
+    def read_frame(
+        self, frame: DataFrame, version: str | None, call: list[Any] | None = None
+    ) -> Dataset:
+        """A DataFrame as a dataset: its plan where it can be read, else its rows.
+
+        `call` has the format and all arguments of the reader that made it, if one did.
+        """
         from millrace.spark import connect_plans  # noqa: PLC0415 - reading files needs no Spark
+        from millrace.spark.frames.plan_identity import read_identity  # noqa: PLC0415 - as above
         from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - as above
 
         if version is not None or not connect_plans.is_connect_frame(frame):
-            return self.dataset(frame_scan(frame, version, self.config))
+            recognise = None if call is None else read_identity(frame, call, self.config)
+            return self.dataset(frame_scan(frame, version, self.config, recognise=recognise))
         catalog = SqlViews(self.config, self, self._files_plan, self._rows_plan)
         relation = connect_plans.connect_relation(
             frame,
@@ -315,6 +325,7 @@ class WorkspaceRuntime:
 
     def close(self) -> None:
         """Close everything; stop Spark if it was started here."""
+        self.is_closed = True
         self._journals.close()
         with self._opening:
             opened, self._agents = self._agents, None

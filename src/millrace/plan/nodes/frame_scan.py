@@ -15,12 +15,16 @@ from millrace.plan.nodes.placement import InPlace
 from millrace.plan.nodes.project import select_only
 from millrace.plan.nodes.read_stage import ReadStage
 
+Recognised = tuple[str | None, str | None]
+"""What identifies rows in later runs, or the reason that nothing does."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameScan(Leaf):
     """Rows of a DataFrame that are not saved yet. `version` identifies them in later runs.
 
-    `reason` says why Spark computes them, where a part of a plan was left to Spark.
+    `reason` says why Spark computes them, where a part of a plan was left to Spark. `recognise`
+    says when they are needed what identifies them, where a user gave no version.
     """
 
     frame: object
@@ -28,6 +32,7 @@ class FrameScan(Leaf):
     version: str | None
     columns: tuple[str, ...]
     reason: str = ""
+    recognise: Callable[[], Recognised] | None = None
 
     @property
     def schema(self) -> pa.Schema:

@@ -32,7 +32,13 @@ from millrace.identity.schemas import check_names, plain_schema
 from millrace.identity.versions import versions
 from millrace.ids import QueryId, StageId
 from millrace.keys import RoundRobinPartitioner
-from millrace.plan.nodes.frame_scan import FrameScan, frames_of, read_saved_frame, with_frames
+from millrace.plan.nodes.frame_scan import (
+    FrameScan,
+    Recognised,
+    frames_of,
+    read_saved_frame,
+    with_frames,
+)
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import OnSpark
 from millrace.plan.planner.column_pruning import prune
@@ -49,7 +55,13 @@ from millrace.spark.spark_tasks import SparkTaskRunner
 Batches = Iterator[pa.RecordBatch]
 
 
-def frame_scan(frame: object, version: str | None, config: Config, reason: str = "") -> FrameScan:
+def frame_scan(
+    frame: object,
+    version: str | None,
+    config: Config,
+    reason: str = "",
+    recognise: Callable[[], Recognised] | None = None,
+) -> FrameScan:
     """A DataFrame as a source. Nothing of it is run."""
     if not isinstance(frame, DataFrame):
         raise UserError(
@@ -71,7 +83,7 @@ def frame_scan(frame: object, version: str | None, config: Config, reason: str =
             "from_spark() of a DataFrame without columns\n  to fix: select at least one"
         )
     check_names(schema)
-    return FrameScan(frame, schema, version, tuple(schema.names), reason)
+    return FrameScan(frame, schema, version, tuple(schema.names), reason, recognise)
 
 
 def sketch_frames(
@@ -187,6 +199,8 @@ class QueryFrames:
         if not isinstance(scan, OnSpark):
             frame = scan.frame
             assert isinstance(frame, DataFrame), "checked when the source was made"
+            if scan.version is None and scan.recognise is not None:
+                return self._save_recognised(scan, frame, scan.recognise, fresh=fresh)
             return _SavedFrame(scan, self._save_rows(scan, nullcontext(frame), fresh=fresh))
         if inputs is None:
             inputs = tuple(self._run_input(plan) for _, plan in scan.work.inputs)
@@ -203,6 +217,30 @@ class QueryFrames:
         schema = shuffle.schema.names
         return _SavedFrame(replace(scan, columns=tuple(schema)), shuffle, inputs)
 
+    def _save_recognised(
+        self,
+        scan: FrameScan,
+        frame: DataFrame,
+        recognise: Callable[[], Recognised],
+        *,
+        fresh: bool,
+    ) -> _SavedFrame:
+        """Save rows that are recognised by what Spark reads, if that stays the same meanwhile."""
+        version, why = recognise()
+        if version is not None:
+            whole = replace(scan, version=version, columns=tuple(scan.whole.names))
+
+            def check() -> None:
+                if recognise()[0] != version:
+                    raise _Changed
+
+            try:
+                shuffle = self._save_rows(whole, nullcontext(frame), fresh=fresh, check=check)
+                return _SavedFrame(whole, shuffle)
+            except _Changed:
+                why = "a file changed while Spark read it"
+        return _SavedFrame(scan, self._save_rows(scan, nullcontext(frame), fresh=fresh, why=why))
+
     def _save_rows(
         self,
         scan: FrameScan,
@@ -210,8 +248,9 @@ class QueryFrames:
         *,
         fresh: bool,
         why: str | None = None,
+        check: Callable[[], None] | None = None,
     ) -> Shuffle:
-        """`why` says why rows that Spark computes have no version."""
+        """`why` says why rows have no version. `check` raises if new ones must not count."""
         workspace, started = self._workspace, time.monotonic()
         spark = self._spark if isinstance(scan, OnSpark) else _session_of(scan)
         before = None if fresh or not self._reuse else _saved_before(workspace, scan, spark)
@@ -230,6 +269,8 @@ class QueryFrames:
                     results = write_map_outputs(
                         workspace, stage, rows, title=title, watch=heart.check
                     )
+                if check is not None:
+                    check()
                 reason = why or _why(scan, fresh=fresh, before=before)
                 reasons = {result.map_task: reason for result in results}
             report = StageReport(
@@ -262,6 +303,10 @@ class QueryFrames:
             if whole
             else None
         )
+
+
+class _Changed(Exception):
+    """What identifies rows changed while they were saved."""
 
 
 def _whole_if_named(scan: FrameScan) -> FrameScan:

@@ -63,7 +63,7 @@ def recognise(
     if work.unrecognised is not None and files is None:
         return None, work.unrecognised
     if isinstance(work.query, str):
-        own = _functions_of_users(spark, config) & called_names(work.query)
+        own = functions_of_users(spark, config) & called_names(work.query)
         if own:
             return None, f"the session's function {min(own)} may change"
     if isinstance(work.query, SparkCall):
@@ -76,14 +76,19 @@ def recognise(
         [name, [[f.name, str(f.type)] for f in answer.schema], _contents(answer)]
         for (name, _), answer in zip(work.inputs, answers, strict=True)
     ]
-    settings = {
+    settings = deciding_settings(spark, config)
+    version = call_spark(spark, config, lambda: spark.version)
+    text = json.dumps([query, inputs, files, settings, version], sort_keys=True)
+    return f"on Spark {hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}", None
+
+
+def deciding_settings(spark: SparkSession, config: Config) -> dict[str, str]:
+    """The settings of a session that may change the rows of a query."""
+    return {
         name: value
         for name, value in given_settings(spark, config).items()
         if name.startswith("spark.sql.") and not name.startswith(_NO_MATTER)
     }
-    version = call_spark(spark, config, lambda: spark.version)
-    text = json.dumps([query, inputs, files, settings, version], sort_keys=True)
-    return f"on Spark {hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}", None
 
 
 @contextlib.contextmanager
@@ -130,6 +135,7 @@ def _contents(answer: Shuffle) -> list[str]:
     return [choice.content for choice in answer.manifest.chosen]
 
 
-def _functions_of_users(spark: SparkSession, config: Config) -> frozenset[str]:
+def functions_of_users(spark: SparkSession, config: Config) -> frozenset[str]:
+    """The names of functions that a session was given."""
     rows = call_spark(spark, config, lambda: spark.sql("SHOW USER FUNCTIONS").collect())
     return frozenset(row[0].lower().rpartition(".")[2] for row in rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -40,6 +41,11 @@ def table_files(
     urls = call_spark(spark, config, ask)
     if urls is None:
         return None
+    return known_files(urls, config)
+
+
+def known_files(urls: Sequence[str], config: Config) -> list[tuple[str, int, int]] | None:
+    """Local files with sizes and times; None if one is elsewhere, or changed just now."""
     files = [_file_of(url) for url in urls]
     latest_ns = time.time_ns() - ms(config.recent_change) * 1_000_000
     known = [file for file in files if file is not None and file[2] < latest_ns]
