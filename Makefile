@@ -48,6 +48,7 @@ sim: $(READY)  ## simulated worlds of coordinated reads: SEED=n one of them, SEE
 
 pyspark-methods: $(READY)  ## write the tables of docs/coming-from-pyspark.md
 	@$(BIN)/python scripts/pyspark_methods.py
+	@PYTHONPATH=. $(BIN)/python -W ignore -m tests.unit.sql.test_function_calls
 
 architecture: $(READY)  ## draw docs/pictures/architecture.svg from the code's own imports
 	@$(BIN)/python scripts/architecture.py

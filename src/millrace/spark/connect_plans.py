@@ -22,7 +22,11 @@ from millrace.plan.nodes.scan import Scan
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.connect_relations import ConnectPlan
 from millrace.scan.splits import FileShape
-from millrace.spark.frames.plan_identity import frame_of, plan_identity
+from millrace.spark.frames.plan_identity import (
+    frame_of,
+    plan_identity,
+    with_fresh_numbers,
+)
 from millrace.spark.frames.query_frames import frame_scan
 from millrace.spark.session_settings import session_mode
 from millrace.spark.spark_presence import call_spark
@@ -108,8 +112,9 @@ class _Sources:
 
     def on_spark(self, message: Any, reason: str) -> Relation:  # noqa: ANN401 - as above
         """A part of the plan that Spark computes."""
-        part = frame_of(message, self._frame.sparkSession)
-        recognise = plan_identity(part, message, self._config)
+        own = with_fresh_numbers(message)
+        part = frame_of(own, self._frame.sparkSession)
+        recognise = plan_identity(part, own, self._config)
         return relation_of(frame_scan(part, None, self._config, reason, recognise))
 
 

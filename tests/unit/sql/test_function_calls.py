@@ -35,6 +35,8 @@ pytestmark = [
     ),  # PySpark's, of windows of all rows.
     pytest.mark.filterwarnings("ignore:Deprecated"),  # PySpark's, of functions with two names.
 ]
+PAGE = Path(__file__).parents[3] / "docs" / "coming-from-pyspark.md"
+START, END = "<!-- functions -->", "<!-- end of functions -->"
 NATIVE, ON_SPARK, REFUSED, WRONG = "native", "on Spark", "refused", "wrong"
 ANY_ORDER = re.compile(r"collect_set|listagg_distinct|string_agg_distinct|\.over\(")
 """Lists and rows whose order Spark does not promise."""
@@ -99,3 +101,39 @@ def test_no_call_has_another_answer_than_spark() -> None:
 def test_no_call_is_refused() -> None:
     refused = [f"{c.call}: {why}" for c, kind, why in outcomes() if kind == REFUSED]
     assert refused == [], "\n".join(refused)
+
+
+def listing() -> str:
+    """The functions by where they run, for the page."""
+    kinds: dict[str, set[str]] = {}
+    for call, kind, _ in outcomes():
+        kinds.setdefault(call.function, set()).add(kind)
+    here = [name for name, found in kinds.items() if found == {NATIVE}]
+    both = [name for name, found in kinds.items() if found == {NATIVE, ON_SPARK}]
+    spark = [name for name, found in kinds.items() if found == {ON_SPARK}]
+    parts = {
+        "Here": here,
+        "Here or on Spark, by their arguments": both,
+        "On Spark": spark,
+        "Names that make no column": NO_COLUMNS,
+    }
+    return "\n\n".join(
+        f"**{title}** ({len(names)}): {', '.join(f'`{name}`' for name in sorted(names))}"
+        for title, names in parts.items()
+    )
+
+
+def written(page: str) -> str:
+    """The page with a listing that is true."""
+    before, _, rest = page.partition(START)
+    return f"{before}{START}\n\n{listing()}\n\n{END}{rest.partition(END)[2]}"
+
+
+def test_the_page_lists_every_function_and_where_it_runs() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert START in page
+    assert written(page) == page, "to fix: make pyspark-methods"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +50,8 @@ _EXPRESSIONS: Final = frozenset(
     }
 )
 Why = str
+_numbers: Final = count(1 << 40)
+"""Numbers of plans that PySpark does not reach."""
 
 
 def frame_of(message: Any, session: Any) -> Any:  # noqa: ANN401 - of Spark Connect
@@ -67,45 +71,74 @@ def frame_of(message: Any, session: Any) -> Any:  # noqa: ANN401 - of Spark Conn
 
 def plan_identity(frame: DataFrame, message: Any, config: Config) -> Callable[[], Recognised]:  # noqa: ANN401 - of Connect
     """What recognises the rows of a DataFrame with this plan, when it is asked."""
+    spark = frame.sparkSession
+    kinds, names = _kinds(message), _called(message)
+    unknown = _why_not(message, kinds, names)
+    read = _FilesRead.of(frame, config) if unknown is None and "read" in kinds else None
 
     def recognised() -> Recognised:
-        spark = frame.sparkSession
-        kinds, names = _kinds(message), _called(message)
-        why = _why_not(message, kinds, names)
+        why = unknown
         own = functions_of_users(spark, config) & names if why is None else frozenset()
         if own:
             why = f"the session's function {min(own)} may change"
         why = why or _why_of_today(spark, config, message, names)
         if why is not None:
             return None, why
-        return _named(spark, config, frame, [_bytes(message).hex()], reads="read" in kinds)
+        return _named(spark, config, _bytes(message).hex(), read)
 
     return recognised
+
+
+def with_fresh_numbers(message: Any) -> Any:  # noqa: ANN401 - as above
+    """The plan with numbers that no other has: Spark's server remembers plans by their numbers.
+
+    What it remembers has the files that were there then.
+    """
+    copy = type(message)()
+    copy.CopyFrom(message)
+    fresh: dict[int, int] = {}
+    for part in _messages(copy):
+        if _has_field(part, "plan_id") and part.HasField("plan_id"):
+            part.plan_id = fresh.setdefault(part.plan_id, next(_numbers))
+    return copy
 
 
 def read_identity(frame: DataFrame, call: list[Any], config: Config) -> Callable[[], Recognised]:
     """What recognises the rows of files that Spark's reader reads with these arguments."""
+    spark, form = frame.sparkSession, str(call[0]).lower()
+    read = _FilesRead.of(frame, config) if form in _FILE_FORMATS else None
 
     def recognised() -> Recognised:
-        form = str(call[0]).lower()
-        if form not in _FILE_FORMATS:
+        if read is None:
             return None, f"it cannot be known whether what {form} reads has changed"
         if form not in ("parquet", "orc") and _has(frame.schema, TimestampType):
             return None, "a time without a date is one of the day on which Spark reads it"
-        return _named(frame.sparkSession, config, frame, [repr(call)], reads=True)
+        return _named(spark, config, repr(call), read)
 
     return recognised
 
 
-def _named(
-    spark: SparkSession, config: Config, frame: DataFrame, what: list[str], *, reads: bool
-) -> Recognised:
-    files: list[tuple[str, int, int]] | None = []
-    if reads:
-        urls = call_spark(spark, config, lambda: sorted(frame.inputFiles()))
-        files = known_files(urls, config) if urls else None
-        if files is None:
+@dataclass(frozen=True, slots=True)
+class _FilesRead:
+    """The files of a DataFrame, as they were when it was made: Spark listed them then."""
+
+    urls: tuple[str, ...]
+    known: list[tuple[str, int, int]] | None
+
+    @classmethod
+    def of(cls, frame: DataFrame, config: Config) -> _FilesRead:
+        urls = call_spark(frame.sparkSession, config, lambda: sorted(frame.inputFiles()))
+        return cls(tuple(urls), known_files(urls, config) if urls else None)
+
+
+def _named(spark: SparkSession, config: Config, what: str, read: _FilesRead | None) -> Recognised:
+    files: list[tuple[str, int, int]] = []
+    if read is not None:
+        if read.known is None:
             return None, "a file that Spark reads is fresh, or its state is not known here"
+        if known_files(read.urls, config) != read.known:
+            return None, "a file changed after the DataFrame was made"
+        files = read.known
     version = call_spark(spark, config, lambda: spark.version)
     settings = deciding_settings(spark, config)
     text = json.dumps([what, files, settings, version], sort_keys=True)
