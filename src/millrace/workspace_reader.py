@@ -155,7 +155,8 @@ class DataFrameReader:
         """The rows of XML files, read by Spark; options are those of Spark's `xml`.
 
         Example:
-            >>> _ = open("orders.xml", "w").write("<all><order><amount>1</amount></order></all>")
+            >>> from pathlib import Path
+            >>> _ = Path("orders.xml").write_text("<all><order><amount>1</amount></order></all>")
             >>> ws.read.xml("orders.xml", rowTag="order").columns
             ['amount']
         """

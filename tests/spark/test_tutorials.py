@@ -142,16 +142,21 @@ ws.durable(program(sys.argv[1]).run(spark, sys.argv[3])).collect()
 
 def killed(text: str, name: str, mill: Path, folder: Path) -> None:
     """An application runs a program, and is killed before its third stage."""
-    environment = os.environ | {
-        "MILLRACE_FAULT": "dataset.driver.before_stage@2",
-        "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]),
+    kept = ("SPARK_SUBMIT_OPTS", "SPARK_LOCAL_IP", "PYSPARK_PYTHON")
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name in kept or not name.startswith(("SPARK_", "PYSPARK_"))  # Of the session here.
     }
+    environment["MILLRACE_FAULT"] = "dataset.driver.before_stage@2"
+    environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-c", text, name, str(mill), str(folder)]
     ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
     assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
 
 
 @pytest.mark.slow
+@pytest.mark.classic_only
 @pytest.mark.parametrize("name", NAMES)
 def test_killed_half_way_it_goes_on(
     name: str, spark: SparkSession, folder: Path, tmp_path: Path

@@ -74,7 +74,7 @@ def plan_identity(frame: DataFrame, message: Any, config: Config) -> Callable[[]
     spark = frame.sparkSession
     kinds, names = _kinds(message), _called(message)
     unknown = _why_not(message, kinds, names)
-    read = _FilesRead.of(frame, config) if unknown is None and "read" in kinds else None
+    read = _ListedFiles.of(frame, config) if unknown is None and "read" in kinds else None
 
     def recognised() -> Recognised:
         why = unknown
@@ -106,7 +106,7 @@ def with_fresh_numbers(message: Any) -> Any:  # noqa: ANN401 - as above
 def read_identity(frame: DataFrame, call: list[Any], config: Config) -> Callable[[], Recognised]:
     """What recognises the rows of files that Spark's reader reads with these arguments."""
     spark, form = frame.sparkSession, str(call[0]).lower()
-    read = _FilesRead.of(frame, config) if form in _FILE_FORMATS else None
+    read = _ListedFiles.of(frame, config) if form in _FILE_FORMATS else None
 
     def recognised() -> Recognised:
         if read is None:
@@ -119,19 +119,19 @@ def read_identity(frame: DataFrame, call: list[Any], config: Config) -> Callable
 
 
 @dataclass(frozen=True, slots=True)
-class _FilesRead:
+class _ListedFiles:
     """The files of a DataFrame, as they were when it was made: Spark listed them then."""
 
     urls: tuple[str, ...]
     known: list[tuple[str, int, int]] | None
 
     @classmethod
-    def of(cls, frame: DataFrame, config: Config) -> _FilesRead:
+    def of(cls, frame: DataFrame, config: Config) -> _ListedFiles:
         urls = call_spark(frame.sparkSession, config, lambda: sorted(frame.inputFiles()))
         return cls(tuple(urls), known_files(urls, config) if urls else None)
 
 
-def _named(spark: SparkSession, config: Config, what: str, read: _FilesRead | None) -> Recognised:
+def _named(spark: SparkSession, config: Config, what: str, read: _ListedFiles | None) -> Recognised:
     files: list[tuple[str, int, int]] = []
     if read is not None:
         if read.known is None:
