@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's users do
 
 import millrace as mr
-from millrace.spark.frames.plan_identity import plan_identity
+from millrace.spark.frames.connect_plan_identity import plan_identity
 
 # A classic DataFrame has its plan in the JVM.
 pytestmark = [pytest.mark.spark, pytest.mark.connect_only]

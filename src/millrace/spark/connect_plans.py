@@ -22,7 +22,7 @@ from millrace.plan.nodes.scan import Scan
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.connect_relations import ConnectPlan
 from millrace.scan.splits import FileShape
-from millrace.spark.frames.plan_identity import (
+from millrace.spark.frames.connect_plan_identity import (
     frame_of,
     plan_identity,
     with_fresh_numbers,

@@ -271,7 +271,7 @@ class WorkspaceRuntime:
         `call` has the format and all arguments of the reader that made it, if one did.
         """
         from millrace.spark import connect_plans  # noqa: PLC0415 - reading files needs no Spark
-        from millrace.spark.frames.plan_identity import read_identity  # noqa: PLC0415 - as above
+        from millrace.spark.frames.connect_plan_identity import read_identity  # noqa: PLC0415 - as above
         from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - as above
 
         if version is not None or not connect_plans.is_connect_frame(frame):
