@@ -136,6 +136,8 @@ class Limits:
     """About how many bytes of concurrent appends share one commit."""
     journal_read_rows_max: int = 65_536
     """Most rows of one read, unless the caller says otherwise."""
+    journal_kept_bytes_max: int = 256 * MIB
+    """What is kept of ranges of which a reader took a part, to be read and checked only once."""
     journal_moves_max: int = 262_144
     """Journals whose last move is remembered; a caller that needs more reads all of them."""
     ledger_checkpoint_bytes: int = 32 * MIB

@@ -27,6 +27,7 @@ from millrace.errors import (
 )
 from millrace.reads.model.checkpoint import CheckpointNumber
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
+from millrace.reads.model.tags import Tag
 from millrace.reads.session import checkpoint_store
 from millrace.reads.session.checkpoint_store import group_name
 from millrace.reads.slice import journal_fetching
@@ -459,7 +460,8 @@ class World:
         for number, slice_ in enumerate(session.slices):
             state = slice_._state
             sent = [(box._unanswered, len(box._waiting)) for box in state._outboxes]
-            reads = {tag: (each.next, each.until) for tag, each in state._reads.items()}
+            tags = [Tag(tag) for tag in state._reads.tags().tolist()]
+            reads = {tag: state._reads.of(tag) for tag in tags}
             lines.append(f"  slice {number}: outboxes {sent}, reads {reads}")
         return "\n".join(lines)
 

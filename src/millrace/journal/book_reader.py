@@ -19,7 +19,7 @@ from millrace.journal.core.book import MOVED, VERSION, Book, Journal
 from millrace.journal.core.committed_rows import RolledBackRange
 from millrace.journal.core.journal_names import Offset, Selector
 from millrace.journal.core.read_limits import ReadLimits, RowCollector, Stored
-from millrace.journal.core.row_bundles import Formats, Packed, pack
+from millrace.journal.core.row_bundles import Formats, ManyRows, many_rows
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import (
     Fetched,
@@ -130,28 +130,10 @@ class BookReader(ABC):
         bytes_each_max: int | None = None,
         isolation: Isolation = "committed",
         missing: Missing = "raise",
-    ) -> dict[str, Fetched]:
+    ) -> ManyRows:
         """See `Broker.read_many`."""
-        fetched = self._fetched(
-            offsets, self._limits(rows_max, bytes_max, bytes_each_max), isolation
-        )
-        return {rows.journal: rows for rows in checked_problems(fetched, missing)}
-
-    def read_packed(
-        self,
-        offsets: Mapping[str, int],
-        *,
-        rows_max: int | None = None,
-        bytes_max: int | None = None,
-        bytes_each_max: int | None = None,
-        isolation: Isolation = "committed",
-        missing: Missing = "raise",
-    ) -> Packed:
-        """What `read_many` returns, as it is sent on to another process."""
-        fetched = self._fetched(
-            offsets, self._limits(rows_max, bytes_max, bytes_each_max), isolation
-        )
-        return pack(checked_problems(fetched, missing), self._formats)
+        limits = self._limits(rows_max, bytes_max, bytes_each_max)
+        return self._many(offsets, limits, isolation, missing)
 
     def locate(
         self,
@@ -162,9 +144,9 @@ class BookReader(ABC):
         bytes_each_max: int | None = None,
         isolation: Isolation = "committed",
         missing: Missing = "raise",
-    ) -> Packed:
+    ) -> ManyRows:
         """See `Broker.locate`: nothing is in files that others see."""
-        return self.read_packed(
+        return self.read_many(
             offsets,
             rows_max=rows_max,
             bytes_max=bytes_max,
@@ -279,6 +261,12 @@ class BookReader(ABC):
         rows = rows_max or self._config.journal_read_rows_max
         return ReadLimits(rows, size, min(size, bytes_each_max or size))
 
+    def _many(
+        self, offsets: Mapping[str, int], limits: ReadLimits, isolation: Isolation, missing: Missing
+    ) -> ManyRows:
+        fetched = self._fetched(offsets, limits, isolation)
+        return many_rows(_checked_problems(fetched, missing), self._formats)
+
     def _fetched(
         self, offsets: Mapping[str, int], limits: ReadLimits, isolation: Isolation
     ) -> Iterator[Fetched]:
@@ -344,7 +332,7 @@ def _open_in(journal: Journal, state: sequencing.Sequence) -> OpenIn:
     )
 
 
-def checked_problems(fetched: Iterable[Fetched], missing: Missing) -> Iterator[Fetched]:
+def _checked_problems(fetched: Iterable[Fetched], missing: Missing) -> Iterator[Fetched]:
     """Raise the first problem if `missing` says so; otherwise keep problems in the answers."""
     for rows in fetched:
         if rows.problem is not None and missing == "raise":

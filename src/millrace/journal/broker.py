@@ -26,7 +26,7 @@ from millrace.journal.call_rules import (
 )
 from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.number_ranges import Int64, Seconds, Span
-from millrace.journal.core.row_bundles import Packed
+from millrace.journal.core.row_bundles import ManyRows
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import (
     Anything,
@@ -219,13 +219,14 @@ class Broker(Protocol):
         bytes_each_max: Span | None = None,
         isolation: Isolation = "committed",
         missing: Missing = "raise",
-    ) -> dict[str, Fetched]:
+    ) -> ManyRows:
         """Rows of many journals, in the order given, until a limit over all of them is reached.
 
         Of each journal no more than `bytes_each_max` is read, if given, and then the next one is.
         Journals with nothing new and those behind the limit are left out. One that is gone, or has
         no such offset, is an error that names it; with `missing="tell"` the others are read, and
-        that error is the `problem` of its answer.
+        that error is the `problem` of its answer. The answer is by journal, and its `joined` has
+        the rows of all journals of a schema together.
         """
 
     @reads
@@ -238,7 +239,7 @@ class Broker(Protocol):
         bytes_each_max: Span | None = None,
         isolation: Isolation = "committed",
         missing: Missing = "raise",
-    ) -> Packed:
+    ) -> ManyRows:
         """What `read_many` would return, for a reader that fetches rows from files itself.
 
         Rows that are not committed are among them, with what the reader needs to leave them out. A

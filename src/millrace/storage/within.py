@@ -35,7 +35,13 @@ def path_within(root: str, relative: str) -> str:
 @functools.lru_cache(_FOLDERS_MAX)
 def _check_folder(root: str, folder: str) -> None:
     """Refuse a folder that links lead out of the workspace; checked once, for it costs much."""
-    _check_real(root, folder)
+    parent = os.path.dirname(folder)
+    if folder == root.rstrip("/") or parent == folder:
+        return
+    # Within a folder that is fine, only a link leads elsewhere.
+    _check_folder(root, parent)
+    if os.path.islink(folder):
+        _check_real(root, folder)
 
 
 def _check_real(root: str, path: str) -> None:

@@ -218,3 +218,50 @@ def test_a_journal_that_cannot_be_read_is_named(broker: Broker, isolation: str) 
     assert (found["cut"].next_offset, found["cut"].num_rows) == (1, 0)
     assert values(found["a"]) == [0, 1, 2, 3]
     assert values(found["b"]) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("isolation", ["raw", "committed"])
+def test_joined_rows_are_those_of_each_journal_in_order(broker: Broker, isolation: str) -> None:
+    names = [f"j/{number}" for number in range(9)]
+    for number, name in enumerate(names):
+        broker.create(name, TEXTS if number % 3 == 1 else SCHEMA)
+        small = pa.table({"t": [name] * 2}) if number % 3 == 1 else column([number] * 2)
+        large = pa.table({"t": ["é" * 20_000] * 3}) if number % 3 == 1 else column(range(9_000))
+        for rows in (small, large, small):
+            broker.append(name, rows)
+    broker.append_stamped("j/0", stamped((1, 7, 10, Flag.CONTINUE), (2, 7, 11, Flag.CONTINUE)))
+    broker.append_stamped("j/0", stamped((None, 7, 0, Flag.ACK)))  # Rolls these back.
+    broker.delete("j/8")
+
+    found = broker.read_many(dict.fromkeys(names, 1), isolation=isolation, missing="tell")  # type: ignore[arg-type]
+    by_journal: dict[str, list[pa.RecordBatch]] = {name: [] for name in names}
+    for joined in found.joined():
+        assert len({str(batch.schema) for batch in joined.batches}) == 1
+        rows, at = pa.Table.from_batches(joined.batches), 0
+        for whose, count in zip(joined.whose.tolist(), joined.counts.tolist(), strict=True):
+            by_journal[found.journals[whose]] += rows.slice(at, count).to_batches()
+            at += count
+        assert at == rows.num_rows
+
+    assert list(found.problems) == [found.journals.index("j/8")]
+    for name in names[:8]:
+        assert pa.Table.from_batches(by_journal[name]) == found[name].stored()
+        assert found[name].num_rows >= 6
+    assert by_journal["j/8"] == []
+
+
+def test_many_journals_are_read_in_small_parts(broker: Broker) -> None:
+    names = [f"j/{number}" for number in range(4)]
+    broker.create_many(names, SCHEMA)
+    for name in names:
+        broker.append(name, column(range(10_000)))
+        broker.append(name, column(range(10_000, 12_000)))
+    at, found = dict.fromkeys(names, 0), {name: [] for name in names}  # type: ignore[var-annotated]
+    while some := broker.read_many(at, isolation="raw", bytes_each_max=100_000):
+        assert list(some) == names
+        for name, each in some.items():
+            assert 0 < each.num_rows < 5_000
+            found[name] += values(each)
+            at[name] = each.next_offset
+
+    assert found == {name: list(range(12_000)) for name in names}

@@ -47,6 +47,22 @@ def test_a_sibling_with_the_same_beginning_is_outside(store: LocalStore) -> None
         store.path(f"../{os.path.basename(store.root)}-other/x")
 
 
+def test_a_link_that_leads_outside_is_refused_at_any_level(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    (tmp_path / "outside" / "in").mkdir(parents=True)
+    for name in ("within", "links"):
+        store.make_folder(name)
+    os.symlink(tmp_path / "outside", f"{store.root}/out")
+    os.symlink(f"{store.root}/within", f"{store.root}/links/fine")
+    os.symlink(tmp_path / "outside" / "in", f"{store.root}/within/deep")
+
+    for relative in ("out", "out/x", "out/in/x", "links/fine/deep", "links/fine/deep/x/y"):
+        with pytest.raises(UserError, match="leads outside the workspace"):
+            store.path(relative)
+    assert store.path("links/fine/x/y") == f"{store.root}/links/fine/x/y"
+
+
 def test_a_path_with_a_zero_byte_is_refused(store: LocalStore) -> None:
     with pytest.raises(UserError, match="zero byte"):
         store.read("a\0b")

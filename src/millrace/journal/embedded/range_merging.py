@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
+from msgspec.structs import replace as changed
 
 from millrace.config import Config
 from millrace.errors import DataLost, JournalUnknown, OffsetOutOfRange, StorageError
@@ -144,5 +145,5 @@ def _piece(range_: AppendRange, data: bytes | pa.Buffer) -> StoredRange:
         is_plain = range_.stamp.flag is Flag.OUTSIDE
         kind = RangeKind.PLAIN if is_plain else RangeKind.MIXED
     content = memoryview(data)
-    bare = replace(range_, kind=kind, bytes=content.nbytes, checksum="", stamp=None)
+    bare = changed(range_, kind=kind, bytes=content.nbytes, checksum="", stamp=None)
     return StoredRange(bare, [content])

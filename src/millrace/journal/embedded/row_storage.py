@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from msgspec.structs import replace as changed
+
 from millrace.config import Config
 from millrace.errors import BrokerStopped, StorageError
 from millrace.faults import fault
@@ -138,7 +140,7 @@ class RowStorage:
     def _in_ledger(self, piece: StoredRange) -> AppendRange:
         content = b"".join(piece.parts)
         self.next_body += 1
-        return replace(piece.range, where=InLedger(self.next_body - 1, content))
+        return changed(piece.range, where=InLedger(self.next_body - 1, content))
 
     def _adopt(self, storing: Storing, blocks: Sequence[RowBlock]) -> list[AppendRange]:
         """Make adopted files durable where they are, each a segment of its own."""
@@ -159,7 +161,7 @@ class RowStorage:
             files[content.path] = replace(segment, bytes=max(segment.bytes, end), next=last)
             made = range_of(block, part.bytes, part.checksum)
             where = InSegment(segment.id, segment.file, part.position)
-            ranges.append(replace(made, where=where, stamp=content.stamp))
+            ranges.append(changed(made, where=where, stamp=content.stamp))
         storing.segments += files.values()
         if files:
             fault("journal.adopt.before_save")
@@ -284,7 +286,7 @@ class RowStorage:
             last = out[-1] if out else None
             if last is not None and self._belong_together(last, piece):
                 last.parts += piece.parts
-                last.range = replace(
+                last.range = changed(
                     last.range,
                     next=piece.range.next,
                     rows=last.range.rows + piece.range.rows,
@@ -295,7 +297,7 @@ class RowStorage:
                 out.append(piece)
         for piece in out:
             if len(piece.parts) > 1 or not piece.range.checksum:
-                piece.range = replace(piece.range, checksum=checksum_of(piece.parts))
+                piece.range = changed(piece.range, checksum=checksum_of(piece.parts))
         return out
 
     def _belong_together(self, last: StoredRange, piece: StoredRange) -> bool:
@@ -320,7 +322,7 @@ class RowStorage:
             position += len(out.header)
         for piece in out.pieces:
             where = InSegment(segment.id, segment.file, position)
-            storing.ranges.append(replace(piece.range, where=where))
+            storing.ranges.append(changed(piece.range, where=where))
             parts += piece.parts
             position += piece.range.bytes
         with storage_errors(f"writing {path}"):

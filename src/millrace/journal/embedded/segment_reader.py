@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,17 +17,26 @@ import xxhash
 from millrace.config import Config
 from millrace.errors import Corrupt, DataLost, JournalUnknown, MillraceError, OffsetOutOfRange
 from millrace.journal.book_broker import BookBroker, Times
-from millrace.journal.book_reader import checked_problems, out_of_range
+from millrace.journal.book_reader import out_of_range
 from millrace.journal.core.book import Book, Journal, RangeKind
 from millrace.journal.core.committed_rows import RolledBackRange
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.read_limits import ReadLimits, Stored, with_stamps
-from millrace.journal.core.row_bundles import FileSpot, Packed, Packing, messages, pack
+from millrace.journal.core.row_bundles import (
+    ALONE_BYTES,
+    FileSpot,
+    ManyRows,
+    Packing,
+    copied,
+    messages,
+    sliced,
+)
 from millrace.journal.core.row_format import Flag
-from millrace.journal.core.values import Fetched, Isolation, Missing
+from millrace.journal.core.values import Isolation, Missing
 from millrace.journal.embedded import many_journals
 from millrace.journal.embedded.ledger.ledger_port import AppendRange, InLedger, InSegment, Ledger
 from millrace.journal.embedded.segment_disk import SegmentDisk
+from millrace.journal.kept_ranges import KeptRanges
 from millrace.storage.local import LocalStore
 from millrace.storage.store import storage_errors
 
@@ -60,7 +69,8 @@ class SegmentReader(BookBroker):
         self._root = root
         self._ledger = ledger
         self._disk = disk
-        self._inside: set[str] = set()
+        self._inside: dict[str, str] = {}
+        self._kept = KeptRanges(config.journal_kept_bytes_max)
 
     def _ranges(self, journal: Journal, offset: Offset) -> Iterator[Stored]:
         at, page = offset, 0
@@ -75,12 +85,15 @@ class SegmentReader(BookBroker):
     def _load(self, journal: Journal, stored: Stored) -> Sequence[pa.RecordBatch]:
         range_ = stored.content
         assert isinstance(range_, AppendRange)
+        return self._decoded(journal, range_)
+
+    def _decoded(self, journal: Journal, range_: AppendRange) -> Sequence[pa.RecordBatch]:
         data = self._checked(journal, range_)
         if range_.kind is RangeKind.BARE:
             return [_stamped(data, range_, journal)]
         return messages(data, self._formats.of(journal.schema).stored)
 
-    def read_packed(
+    def read_many(
         self,
         offsets: Mapping[str, int],
         *,
@@ -89,16 +102,15 @@ class SegmentReader(BookBroker):
         bytes_each_max: int | None = None,
         isolation: Isolation = "committed",
         missing: Missing = "raise",
-    ) -> Packed:
-        """See `BookReader`. Raw rows, of which nothing is left out, are not even decoded."""
+    ) -> ManyRows:
+        """See `Broker.read_many`. Raw rows, of which nothing is left out, are joined as stored."""
         limits = self._limits(rows_max, bytes_max, bytes_each_max)
         if isolation != "raw":
-            return pack(
-                checked_problems(self._fetched(offsets, limits, isolation), missing), self._formats
-            )
-        packed = self._packed(offsets, limits)
-        packed.heads = list(checked_problems(packed.heads, missing))
-        return packed
+            return self._many(offsets, limits, isolation, missing)
+        rows = self._joined(offsets, limits)
+        if missing == "raise":
+            rows.raise_problem()
+        return rows
 
     def locate(
         self,
@@ -109,50 +121,53 @@ class SegmentReader(BookBroker):
         bytes_each_max: int | None = None,
         isolation: Isolation = "committed",
         missing: Missing = "raise",
-    ) -> Packed:
+    ) -> ManyRows:
         """See `Broker.locate`."""
         limits = self._limits(rows_max, bytes_max, bytes_each_max)
-        packed = self._packed(offsets, limits, Locating(isolation, is_only=len(offsets) == 1))
-        packed.heads = list(checked_problems(packed.heads, missing))
-        return packed
+        rows = self._joined(offsets, limits, Locating(isolation, is_only=len(offsets) == 1))
+        if missing == "raise":
+            rows.raise_problem()
+        return rows
 
-    def _fetched(
-        self, offsets: Mapping[str, int], limits: ReadLimits, isolation: Isolation
-    ) -> Iterator[Fetched]:
-        if isolation == "raw":
-            return self._packed(offsets, limits).unpacked()
-        return super()._fetched(offsets, limits, isolation)
-
-    def _packed(
+    def _joined(
         self, offsets: Mapping[str, int], limits: ReadLimits, locating: Locating | None = None
-    ) -> Packed:
-        packed, packing, starts = Packed(), Packing(), []
+    ) -> ManyRows:
+        rows, packing = ManyRows(), Packing()
+        starts = self._starts(rows, offsets, locating)
+        choosing = many_journals.RangeChooser(*limits)
+        for begin in range(0, len(starts), _PAGE_JOURNALS):
+            page = starts[begin : begin + _PAGE_JOURNALS]
+            for chosen in self._choose(choosing, page) if not choosing.is_full() else ():
+                try:
+                    if locating is None:
+                        self._pack(rows, packing, chosen)
+                    else:
+                        self._refer(rows, packing, chosen, locating)
+                except (JournalUnknown, OffsetOutOfRange) as problem:
+                    rows.fail(chosen.journal.name, chosen.offset, problem)
+        rows.bundles = packing.bundles
+        return rows
+
+    def _starts(
+        self, rows: ManyRows, offsets: Mapping[str, int], locating: Locating | None
+    ) -> list[tuple[Journal, Offset]]:
+        """The journals that have something to read; journals with a problem are answered."""
+        starts = []
         for name, offset in offsets.items():
             try:
                 journal = self._book.journal(name)
                 if not journal.start <= offset <= journal.end:
                     raise out_of_range(journal, Offset(offset))
             except (JournalUnknown, OffsetOutOfRange) as problem:
-                packed.heads.append(Fetched.failed(name, Offset(offset), problem))
-            else:
-                if locating is not None:
-                    journal = self._seen(journal, locating)
-                if offset < journal.end:
-                    starts.append((journal, Offset(offset)))
-                elif locating is not None and locating.is_only:
-                    packed.heads.append(_head(journal, Offset(offset)))
-        choosing = many_journals.RangeChooser(*limits)
-        for begin in range(0, len(starts), _PAGE_JOURNALS):
-            page = starts[begin : begin + _PAGE_JOURNALS]
-            if not choosing.is_full():
-                for chosen in self._choose(choosing, page):
-                    if locating is None:
-                        head = self._pack(packing, len(packed.heads), chosen)
-                    else:
-                        head = self._refer(packed, packing, chosen, locating)
-                    packed.heads.append(head)
-        packed.bundles = packing.bundles
-        return packed
+                rows.fail(name, Offset(offset), problem)
+                continue
+            if locating is not None:
+                journal = self._seen(journal, locating)
+            if offset < journal.end:
+                starts.append((journal, Offset(offset)))
+            elif locating is not None and locating.is_only:
+                _answer(rows, journal, Offset(offset))
+        return starts
 
     def _choose(
         self, choosing: many_journals.RangeChooser, starts: Sequence[tuple[Journal, Offset]]
@@ -166,21 +181,44 @@ class SegmentReader(BookBroker):
         with contextlib.closing(self._ledger.ranges_of(spans)) as ranges:
             return list(choosing.choose(starts, ranges))
 
-    def _pack(self, packing: Packing, number: int, chosen: many_journals.ChosenRanges) -> Fetched:
-        """Load the chosen ranges of a journal into bundles; return its answer without rows."""
+    def _pack(self, rows: ManyRows, packing: Packing, chosen: many_journals.ChosenRanges) -> None:
+        """Load the chosen ranges of a journal: small ones as stored, others decoded and cut."""
         journal = chosen.journal
-        try:
-            if not chosen.ranges:
-                raise self._missing(journal, chosen.offset)
-            loaded = [self._message(journal, range_) for range_ in chosen.ranges]
-        except (JournalUnknown, OffsetOutOfRange) as problem:
-            return Fetched.failed(journal.name, chosen.offset, problem)
-        form = self._formats.of(journal.schema)
-        for data, (range_, begin, count) in zip(loaded, chosen.cuts(), strict=True):
-            packing.add(
-                number, form, data, rows=range_.next - range_.first, begin=begin, count=count
-            )
-        return _head(journal, chosen.next)
+        form, number = self._formats.of(journal.schema), len(rows)
+        loaded: list[tuple[bytes | list[pa.RecordBatch], int, int, int]] = []
+        for range_, begin, count in self._cuts(chosen):
+            total = range_.next - range_.first
+            if range_.bytes < ALONE_BYTES and range_.kind is not RangeKind.BARE:
+                loaded.append((self._checked(journal, range_), total, begin, count))
+            else:
+                loaded.append((self._part(journal, range_, begin, count), total, begin, count))
+        # Nothing is packed of a journal of which a range cannot be read.
+        for content, total, begin, count in loaded:
+            if isinstance(content, bytes):
+                packing.add(number, form, content, rows=total, begin=begin, count=count)
+            else:
+                packing.add_batches(number, form, content)
+        _answer(rows, journal, chosen.next)
+
+    def _cuts(self, chosen: many_journals.ChosenRanges) -> Iterable[tuple[AppendRange, int, int]]:
+        if not chosen.ranges:
+            raise self._missing(chosen.journal, chosen.offset)
+        return chosen.cuts()
+
+    def _part(
+        self, journal: Journal, range_: AppendRange, begin: int, count: int
+    ) -> list[pa.RecordBatch]:
+        """Some rows of a range, which is kept for the reader that comes for the next ones."""
+        is_last = begin + count == range_.next - range_.first
+        key = _key(range_)
+        batches = self._kept.get(key, is_last=is_last)
+        is_kept = batches is not None
+        if batches is None:
+            batches = self._decoded(journal, range_)
+            is_kept = not is_last and self._kept.keep(key, batches, range_.bytes_read)
+        cut = sliced(batches, begin, count)
+        is_small = 2 * count < range_.next - range_.first
+        return cut if is_kept or not is_small else [copied(batch) for batch in cut]
 
     def _seen(self, journal: Journal, locating: Locating) -> Journal:
         """A journal up to where a reader sees it."""
@@ -193,29 +231,24 @@ class SegmentReader(BookBroker):
 
     def _refer(
         self,
-        packed: Packed,
+        rows: ManyRows,
         packing: Packing,
         chosen: many_journals.ChosenRanges,
         locating: Locating,
-    ) -> Fetched:
+    ) -> None:
         """Pack the chosen ranges of a journal, those in files as references to them."""
-        journal, number = chosen.journal, len(packed.heads)
+        journal, number = chosen.journal, len(rows)
         form = self._formats.of(journal.schema)
-        try:
-            if not chosen.ranges:
-                raise self._missing(journal, chosen.offset)
-            for range_, begin, count in chosen.cuts():
-                if isinstance(range_.where, InSegment):
-                    packing.add_spot(number, form, _spot(range_), begin=begin, count=count)
-                else:
-                    data, rows = self._message(journal, range_), range_.next - range_.first
-                    packing.add(number, form, data, rows=rows, begin=begin, count=count)
-        except (JournalUnknown, OffsetOutOfRange) as problem:
-            return Fetched.failed(journal.name, chosen.offset, problem)
+        for range_, begin, count in self._cuts(chosen):
+            if isinstance(range_.where, InSegment):
+                packing.add_spot(number, form, _spot(range_), begin=begin, count=count)
+            else:
+                data, total = self._checked(journal, range_), range_.next - range_.first
+                packing.add(number, form, data, rows=total, begin=begin, count=count)
+        _answer(rows, journal, chosen.next)
         gone = locating.rolled_back.get(journal.id)
         if gone is not None and any(map(_is_mixed, chosen.ranges)):
-            packed.mixed[number] = gone
-        return _head(journal, chosen.next)
+            rows.mixed[number] = gone
 
     def _message(self, journal: Journal, range_: AppendRange) -> bytes | pa.Buffer:
         """The rows of a range as stored rows are sent."""
@@ -243,12 +276,13 @@ class SegmentReader(BookBroker):
 
     def _path(self, file: str) -> str:
         """The path of a segment's file; a link that leads out of the folder is refused."""
-        if file not in self._inside:
+        path = self._inside.get(file)
+        if path is None:
             if len(self._inside) >= _INSIDE_MAX:
                 self._inside.clear()
             LocalStore(self._root).path(file)
-            self._inside.add(file)
-        return os.path.join(self._root, file)
+            path = self._inside[file] = os.path.join(self._root, file)
+        return path
 
     def _bytes(self, journal: Journal, range_: AppendRange, path: str, position: int) -> bytes:
         try:
@@ -278,16 +312,15 @@ class SegmentReader(BookBroker):
         return out_of_range(now, offset)
 
 
-def _head(journal: Journal, next_offset: Offset) -> Fetched:
-    """The answer for a journal, without its rows."""
-    return Fetched(
-        journal=journal.name,
-        id=journal.id,
-        schema=journal.schema,
-        batches=(),
-        next_offset=next_offset,
-        end_offset=journal.end,
-    )
+def _answer(rows: ManyRows, journal: Journal, next_offset: Offset) -> None:
+    rows.add(journal.name, journal.id, journal.schema, next_offset, journal.end)
+
+
+def _key(range_: AppendRange) -> tuple[object, ...]:
+    """Where the bytes of a range are, and which bytes they are."""
+    where = range_.where
+    place = (where.body, 0) if isinstance(where, InLedger) else (where.file, where.position)
+    return (*place, range_.checksum, range_.first)
 
 
 def _spot(range_: AppendRange) -> FileSpot:

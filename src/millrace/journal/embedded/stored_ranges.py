@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import xxhash
+from msgspec.structs import replace as changed
 
 from millrace.journal.core.book import Journal, RangeKind, RowBlock
 from millrace.journal.core.row_format import FORMAT_VERSION, stored_schema
@@ -57,7 +58,7 @@ def one_message(piece: StoredRange, journal: Journal) -> StoredRange:
     if len(batches) != 1:
         return piece
     merged: list[bytes | memoryview] = [memoryview(batches[0].serialize())]
-    range_ = replace(piece.range, bytes=len(merged[0]), checksum=checksum_of(merged))
+    range_ = changed(piece.range, bytes=len(merged[0]), checksum=checksum_of(merged))
     return StoredRange(range_, merged)
 
 

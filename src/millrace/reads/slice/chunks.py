@@ -25,6 +25,8 @@ from millrace.reads.model.governor import RowOrder
 from millrace.reads.model.sequence import Stamped
 from millrace.reads.model.tags import TAG, Ints
 
+_SPARSE: Final = 4
+"""If one of so many rows is wanted, the others are not copied."""
 _RUN_ROWS_MIN: Final = 64
 """Runs of at least so many rows are copied as slices."""
 
@@ -188,9 +190,13 @@ def _joined(parts: Sequence[tuple[Chunk, Ints, Ints]]) -> tuple[pa.RecordBatch, 
     pieces, places, before = [], [], 0
     for chunk, _, where in parts:
         first, last = int(where.min()), int(where.max())
-        pieces.append(chunk.rows.slice(first, last + 1 - first))
-        places.append(where + (before - first))
-        before += last + 1 - first
+        if _SPARSE * len(where) < last + 1 - first:
+            pieces.append(chunk.rows.take(pa.array(where)))
+            places.append(np.arange(before, before + len(where)))
+        else:
+            pieces.append(chunk.rows.slice(first, last + 1 - first))
+            places.append(where + (before - first))
+        before += pieces[-1].num_rows
     return _concat(pieces), np.concatenate(places)
 
 

@@ -10,16 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
-
 from millrace.journal.core.journal_names import Offset
-from millrace.journal.core.row_format import OFFSET
-from millrace.reads.model.number_tables import NONE
 from millrace.reads.model.tags import Tag, journal_of
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class JournalRead:
     """A journal that is read, for one binding."""
 
@@ -28,15 +23,6 @@ class JournalRead:
     next: Offset
     until: int
     """`NONE`: as far as there is something."""
-
-    def part(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch that were not read yet, up to the last that is to be read."""
-        if self.until == NONE and (not batch.num_rows or batch[OFFSET][0].as_py() >= self.next):
-            return batch
-        offsets = batch[OFFSET].to_numpy()
-        begin = int(np.searchsorted(offsets, self.next))
-        end = len(offsets) if self.until == NONE else int(np.searchsorted(offsets, self.until))
-        return batch.slice(begin, max(0, end - begin))
 
 
 def shared_fetches(

@@ -9,7 +9,7 @@ Invariant: a report says nothing of a row that is not in its queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,16 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.journal.core.journal_names import Offset
-from millrace.journal.core.row_format import Flag
-from millrace.journal.core.values import Fetched
+from millrace.journal.core.row_format import OFFSET, Flag
 from millrace.reads.model.checkpoint import RolledBack
 from millrace.reads.model.coordinated_read import CoordinatedRead
-from millrace.reads.model.fetch_plan import fetch_size
+from millrace.reads.model.fetch_plan import Floats, fetch_size
 from millrace.reads.model.flush import FlushCycle
 from millrace.reads.model.governor import Governor, RowOrder
 from millrace.reads.model.journal_catalog import JournalCatalog
 from millrace.reads.model.number_tables import NONE
+from millrace.reads.model.numbering import UNKNOWN
 from millrace.reads.model.routing import Routing
 from millrace.reads.model.sequence import RowOutcomes, Sequences, Stamped
 from millrace.reads.model.session_messages import (
@@ -42,12 +41,14 @@ from millrace.reads.model.session_messages import (
     ToSlice,
 )
 from millrace.reads.model.slice_progress import Hints, SliceProgress
-from millrace.reads.model.tags import Ints, Tag, binding_of, bindings_of, journal_of, journals_of
+from millrace.reads.model.tags import Ints, Tag, bindings_of, journal_of, journals_of
 from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsAccepted
 from millrace.reads.slice.chunks import Chunks, chunk_of
+from millrace.reads.slice.fetches import Fetch, FetchedTags, TaggedRows
 from millrace.reads.slice.flush_report import Gathering
 from millrace.reads.slice.outbox import Outbox
-from millrace.reads.slice.shared_fetches import JournalRead, shared_fetches
+from millrace.reads.slice.read_positions import ReadPositions
+from millrace.reads.slice.shared_fetches import shared_fetches
 
 READS_FETCH_JOURNALS_MAX: Final = 2_048
 """Most journals that are read in one call."""
@@ -89,15 +90,6 @@ class ToQueue:
     message: QueueRows | Flush
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
-    """Read these journals from these offsets on, every row as it was stored."""
-
-    offsets: Mapping[Tag, tuple[str, Offset]]
-    bytes_each: int
-    """About so much of each journal, and of each at least a row that is there."""
-
-
 SliceAction = ToQueue | ToSession
 
 
@@ -113,7 +105,7 @@ class SliceState:
         self._limits = limits
         self._routing = routing
         self._catalog: JournalCatalog | None = None
-        self._reads: dict[Tag, JournalRead] = {}
+        self._reads = ReadPositions()
         self._by_journal: dict[int, list[Tag]] = {}
         self._is_shared = len(read.bindings) > 1
         self._sharing: dict[Tag, tuple[Tag, ...]] = {}
@@ -145,37 +137,37 @@ class SliceState:
 
     def _start(self, message: StartReads) -> None:
         starts, shown = message.starts, message.shown
-        for (tag, offset, until), name in zip(starts.rows(), message.names, strict=True):
-            assert tag not in self._reads, tag
-            priority = self._bindings[binding_of(tag)].priority
-            self._reads[Tag(tag)] = JournalRead(name, priority, Offset(offset), until)
+        for tag in starts.tag.tolist():
             self._by_journal.setdefault(journal_of(tag), []).append(Tag(tag))
         bindings = bindings_of(starts.tag)
+        priorities = np.array([bound.priority for bound in self._bindings], np.int64)[bindings]
+        self._reads.start(starts.tag, message.names, starts.offset, starts.until, priorities)
         for number in np.unique(bindings).tolist():
             bound = self._bindings[number]
             tags = starts.tag[bindings == number]
             self._governor.start(tags, bound.priority, is_delayed=bound.delay > 0)
         done = starts.tag[(starts.until != NONE) & (starts.offset >= starts.until)]
-        self._set_left({Tag(tag): 0 for tag in done.tolist()})
+        self._set_left(done, np.zeros(len(done)))
         self._sequences.start(shown.tag, shown.producer, shown.clock)
 
     def _stop(self, tag: Tag) -> None:
-        read = self._reads.pop(tag, None)
+        read = self._reads.stop(tag)
         if read is not None:
             self._governor.stop(tag, read.priority)
             self._sequences.forget(tag)
             self._by_journal[journal_of(tag)].remove(tag)
 
     def _continue(self) -> None:
-        bounded = [tag for tag, read in self._reads.items() if read.until != NONE]
-        for tag in bounded:
-            self._reads[tag].until = NONE
-        self._set_left(dict.fromkeys(bounded, _MANY))
+        tags = self._reads.tags()
+        numbers = self._reads.find(tags)
+        bounded = self._reads.until[numbers] != NONE
+        self._reads.until[numbers] = NONE
+        self._set_left(tags[bounded], np.full(np.count_nonzero(bounded), _MANY))
 
     def _abandon(self, producer: int) -> None:
         pairs, begins, highest = self._sequences.abandon(producer)
         tags = self._sequences.numbering.firsts[pairs]
-        ends = np.array([self._reads[Tag(tag)].next for tag in tags.tolist()], np.int64)
+        ends = self._reads.next[self._reads.find(tags)]
         producers = np.full(len(pairs), producer, np.int64)
         if len(pairs):
             gone = RolledBack(tags, producers, begins, ends, highest)
@@ -205,49 +197,41 @@ class SliceState:
             is_full=room <= 0,
         )
         tags = self._shared(found.tags, size.tags, is_full=room <= 0)
-        offsets = {tag: (self._reads[tag].name, self._reads[tag].next) for tag in tags}
+        offsets = self._reads.next[self._reads.find(tags)]
         bytes_each = max(limits.fetch_bytes_min, size.rows_each * row_bytes)
-        return Fetch(offsets=offsets, bytes_each=bytes_each)
+        names = self._reads.names(tags)
+        return Fetch(tags=tags, names=names, offsets=offsets, bytes_each=bytes_each)
 
     def on_moved(self, journals: Iterable[int] | None) -> None:
         """These journals may have more to read; None: any of them."""
-        reads = {tag: self._reads[tag] for tag in self._tags_of(journals)}
-        self._set_left(
-            {tag: 0 if read.next == read.until else _MANY for tag, read in reads.items()}
-        )
+        tags = self._tags_of(journals)
+        numbers = self._reads.find(tags)
+        is_done = self._reads.next[numbers] == self._reads.until[numbers]
+        self._set_left(tags, np.where(is_done, 0, _MANY))
 
-    def on_fetched(self, fetched_by_tag: Mapping[Tag, Fetched]) -> None:
+    def on_fetched(self, fetched: FetchedTags) -> None:
         """Take rows that were read, and the end of each journal."""
-        by_binding: dict[int, list[tuple[Tag, pa.RecordBatch]]] = {}
-        left: dict[Tag, float] = {}
-        parts = [
-            (tag, fetched)
-            for lead, fetched in fetched_by_tag.items()
-            for tag in self._sharing.pop(lead, (lead,))
-        ]
-        for tag, fetched in parts:
-            read = self._reads.get(tag)
-            if read is None or read.next > fetched.next_offset:
-                continue  # Stopped while it was read, or not reached by a read for another tag.
-            batches = [read.part(batch) for batch in fetched.batches]
-            read.next = fetched.next_offset
-            if read.until != NONE:
-                read.next = Offset(min(read.next, read.until))
-            tagged_batches = by_binding.setdefault(binding_of(tag), [])
-            tagged_batches += [(tag, batch) for batch in batches if batch.num_rows]
-            end = fetched.end_offset
-            left[tag] = max(0, (end if read.until == NONE else min(end, read.until)) - read.next)
-        self._set_left(left)
-        for binding, tagged_batches in by_binding.items():
-            if tagged_batches:
-                self._buffer(binding, tagged_batches)
+        sharing, self._sharing = self._sharing, {}
+        for rows in fetched.rows:
+            for binding, part, batch in rows.by_binding(sharing):
+                self._buffer(binding, part, batch)
+        tags, nexts, ends = fetched.shared(sharing)
+        numbers = self._reads.find(tags)
+        # Others were stopped while they were read, or not reached by a read for another tag.
+        taken = (numbers != UNKNOWN) & (self._reads.next[numbers] <= nexts)
+        tags, nexts, ends, numbers = tags[taken], nexts[taken], ends[taken], numbers[taken]
+        until = self._reads.until[numbers]
+        self._reads.next[numbers] = np.where(until == NONE, nexts, np.minimum(nexts, until))
+        self._set_left(tags, self._reads.rows_left(tags, ends))
 
-    def _buffer(self, binding: int, parts: Sequence[tuple[Tag, pa.RecordBatch]]) -> None:
-        batches = [batch for _, batch in parts]
-        rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        tags = np.repeat(
-            np.array([tag for tag, _ in parts], np.int64), [batch.num_rows for batch in batches]
-        )
+    def _buffer(self, binding: int, part: TaggedRows, rows: pa.RecordBatch) -> None:
+        """Hold the rows that were not read yet."""
+        tags = np.repeat(part.tags, part.counts)
+        unread = self._reads.unread(part.tags, part.counts, rows[OFFSET].to_numpy())
+        if unread is not None:
+            tags, rows = tags[unread], rows.filter(pa.array(unread))
+        if not len(tags):
+            return
         bound = self._bindings[binding]
         chunk = chunk_of(binding, tags, rows, self._routing.owners(binding, rows))
         number = self._chunks.add(chunk)
@@ -356,21 +340,19 @@ class SliceState:
     def _is_blocked(self) -> bool:
         return any(outbox.is_blocked for outbox in self._outboxes)
 
-    def _set_left(self, left: Mapping[Tag, float]) -> None:
+    def _set_left(self, tags: Ints, left: Floats) -> None:
         """How many rows can be read of tags at once, as far as is known."""
-        by_priority: dict[int, list[Tag]] = {}
-        for tag in left:
-            by_priority.setdefault(self._reads[tag].priority, []).append(tag)
-        for priority, tags in by_priority.items():
-            rows = np.array([left[tag] for tag in tags], np.float64)
-            self._governor.set_left(priority, np.array(tags, np.int64), rows)
+        priorities = self._reads.priority[self._reads.find(tags)]
+        for priority in np.unique(priorities).tolist():
+            which = priorities == priority
+            self._governor.set_left(priority, tags[which], left[which])
 
-    def _shared(self, candidates: Ints, count: int, *, is_full: bool) -> list[Tag]:
+    def _shared(self, candidates: Ints, count: int, *, is_full: bool) -> Ints:
         """The tags to fetch for the first candidates: one, where a journal has several bindings."""
-        tags = [Tag(tag) for tag in candidates[:count].tolist()]
         self._sharing = {}
         if not self._is_shared:
-            return tags
+            return candidates[:count]
+        tags = [Tag(tag) for tag in candidates[:count].tolist()]
         chosen = dict.fromkeys(tags)
         journals = {journal_of(tag) for tag in tags}
         others = candidates[count:].tolist()
@@ -379,22 +361,24 @@ class SliceState:
             # Of lower priorities as well, where they stand at the same row.
             for tag in tags:
                 chosen |= dict.fromkeys(self._beside(tag))
-        leads = shared_fetches(list(chosen), self._reads)
+        leads = shared_fetches(list(chosen), {tag: self._reads.of(tag) for tag in chosen})
         self._sharing = {tag: together for tag, together in leads.items() if len(together) > 1}
-        return list(leads)
+        return np.array(list(leads), np.int64)
 
     def _beside(self, tag: Tag) -> list[Tag]:
         """Tags of other priorities that read the same journal from the same row on."""
-        read = self._reads[tag]
+        read = self._reads.of(tag)
+        others = [(other, self._reads.of(other)) for other in self._by_journal[journal_of(tag)]]
         return [
-            other
-            for other in self._by_journal[journal_of(tag)]
-            if self._reads[other].priority != read.priority
-            and self._reads[other].next == read.next
-            and read.next not in (self._reads[other].until, read.until)
+            tag
+            for tag, other in others
+            if other.priority != read.priority
+            and other.next == read.next
+            and read.next not in (other.until, read.until)
         ]
 
-    def _tags_of(self, journals: Iterable[int] | None) -> Iterable[Tag]:
+    def _tags_of(self, journals: Iterable[int] | None) -> Ints:
         if journals is None:
-            return list(self._reads)
-        return [tag for journal in journals for tag in self._by_journal.get(journal, ())]
+            return self._reads.tags()
+        known = (tag for journal in journals for tag in self._by_journal.get(journal, ()))
+        return np.fromiter(known, np.int64)

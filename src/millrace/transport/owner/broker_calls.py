@@ -17,16 +17,15 @@ import pyarrow as pa
 
 from millrace.journal.broker import Broker
 from millrace.journal.call_rules import CALL_RULES, CallRule
-from millrace.journal.core.row_bundles import Packed
+from millrace.journal.core.row_bundles import ManyRows
 from millrace.journal.core.values import Fetched, SegmentFile
 from millrace.transport.flight import arrow_envelope
-from millrace.transport.owner.fetched_rows import ManyFetched, ManyLocated, OneFetched
+from millrace.transport.owner.fetched_rows import ManyFetched, OneFetched
 from millrace.wakeup import WakeUp
 
 _FETCHED: Final[Mapping[object, type[OneFetched | ManyFetched]]] = {
     Fetched: OneFetched,
-    dict[str, Fetched]: ManyFetched,
-    Packed: ManyLocated,
+    ManyRows: ManyFetched,
 }
 """Answers with rows have a form of their own on the way."""
 

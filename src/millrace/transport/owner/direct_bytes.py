@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millrace.errors import FormatError, JournalUnknown, SchemaMismatch, StorageError
 from millrace.journal.core.journal_names import Offset
-from millrace.journal.core.row_bundles import Packed
+from millrace.journal.core.row_bundles import ManyRows, many_rows
 from millrace.journal.core.row_format import check_stamped
 from millrace.journal.core.values import (
     Appended,
@@ -112,12 +112,13 @@ class DirectBytes:
                 return rows
             at = rows.next_offset  # None of these was committed.
 
-    def read_many(self, given: Mapping[str, Any]) -> dict[str, Fetched] | None:
+    def read_many(self, given: Mapping[str, Any]) -> ManyRows | None:
         """The same of many journals."""
         offsets: Mapping[str, int] = given["offsets"]
-        fetched = self._read(given)
-        if fetched is None:
-            return None
+        rows_of_many = self._read(given)
+        if rows_of_many is None or (len(offsets) > 1 and not rows_of_many.mixed):
+            return rows_of_many
+        fetched = dict(rows_of_many)
         some = {key: given[key] for key in ("rows_max", "bytes_max", "isolation")}
         for name, rows in list(fetched.items()):
             if rows.problem is None and rows.next_offset == offsets[name]:
@@ -127,20 +128,20 @@ class DirectBytes:
                 if further is None:
                     return None
                 fetched[name] = further
-        return fetched
+        return many_rows(fetched.values())
 
-    def _read(self, given: Mapping[str, Any]) -> dict[str, Fetched] | None:
+    def _read(self, given: Mapping[str, Any]) -> ManyRows | None:
         place = self._caller.direct_place()
         if place is None:
             return None
-        packed: Packed = self._caller.call(CALLS["locate"], given)
+        rows: ManyRows = self._caller.call(CALLS["locate"], given)
         try:
-            packed.fetch(DirectReader(place.store, place.folder).load)
+            rows.fetch(DirectReader(place.store, place.folder).load)
         except SpotUnreadable as error:
             # Truncated or merged meanwhile, or lost: the owner knows which.
             _log.debug("the owner is asked to read: %s", error)
             return None
-        return {fetched.journal: fetched for fetched in packed.unpacked()}
+        return rows
 
     def close(self) -> None:
         """Close the files."""

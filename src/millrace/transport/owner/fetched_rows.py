@@ -15,7 +15,7 @@ from millrace.errors import JournalUnknown, OffsetOutOfRange
 from millrace.journal.core.committed_rows import RolledBackRange
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.number_ranges import Unsigned
-from millrace.journal.core.row_bundles import Bundle, FileSpot, Format, Packed
+from millrace.journal.core.row_bundles import Bundle, FileSpot, Format, ManyRows
 from millrace.journal.core.values import Fetched
 
 _SCHEMAS_MAX: Final = 1024
@@ -109,29 +109,28 @@ class ManyFetched(msgspec.Struct, frozen=True, kw_only=True):
     mixed: list[tuple[int, list[RolledBackRange]]] = []
 
     @classmethod
-    def of(cls, packed: Packed) -> Self:
-        """The message with rows that were read and packed."""
-        heads, schemas = packed.heads, _Schemas()
+    def of(cls, rows: ManyRows) -> Self:
+        """The message with rows that were read."""
+        schemas = _Schemas()
         return cls(
-            journals=[head.journal for head in heads],
-            ids=[head.id for head in heads],
-            schemas=[schemas.number(head.schema) for head in heads],
-            nexts=[head.next_offset for head in heads],
-            ends=[head.end_offset for head in heads],
+            journals=rows.journals,
+            ids=rows.ids,
+            schemas=[schemas.number(schema) for schema in rows.schemas],
+            nexts=rows.nexts,
+            ends=rows.ends,
             problems=[
-                _Problem(number, isinstance(head.problem, JournalUnknown), str(head.problem))
-                for number, head in enumerate(heads)
-                if head.problem is not None
+                _Problem(number, isinstance(problem, JournalUnknown), str(problem))
+                for number, problem in rows.problems.items()
             ],
             bundles=[
                 _SentBundle(
                     schemas.number(bundle.format.users),
-                    pa.py_buffer(b"".join(bundle.parts)),
+                    bundle.messages(),
                     bundle.whose,
                     bundle.begins,
                     bundle.counts,
                 )
-                for bundle in packed.bundles
+                for bundle in rows.bundles
                 if bundle.spot is None
             ],
             spots=[
@@ -143,56 +142,35 @@ class ManyFetched(msgspec.Struct, frozen=True, kw_only=True):
                     bundle.begins[0],
                     bundle.counts[0],
                 )
-                for before, bundle in enumerate(packed.bundles)
+                for before, bundle in enumerate(rows.bundles)
                 if bundle.spot is not None
             ],
-            mixed=[(number, list(gone)) for number, gone in packed.mixed.items()],
+            mixed=[(number, list(gone)) for number, gone in rows.mixed.items()],
             formats=schemas.written,
         )
 
-    def fetched(self) -> dict[str, Fetched]:
-        """The rows that were sent."""
-        return {fetched.journal: fetched for fetched in self.packed().unpacked()}
-
-    def packed(self) -> Packed:
-        """What was sent, packed."""
+    def fetched(self) -> ManyRows:
+        """The rows that were sent, and where others are."""
         formats = [_format(data.to_pybytes()) for data in self.formats]
-        columns = (self.journals, self.ids, self.schemas, self.nexts, self.ends)
-        packed = Packed()
-        packed.heads = [
-            Fetched(
-                journal=journal,
-                id=id_,
-                schema=formats[schema].users,
-                batches=(),
-                next_offset=next_offset,
-                end_offset=end_offset,
-            )
-            for journal, id_, schema, next_offset, end_offset in zip(*columns, strict=True)
-        ]
+        rows = ManyRows(
+            self.journals,
+            self.ids,
+            [formats[number].users for number in self.schemas],
+            self.nexts,
+            self.ends,
+        )
         for problem in self.problems:
-            head = packed.heads[problem.number]
             kind = JournalUnknown if problem.is_gone else OffsetOutOfRange
-            packed.heads[problem.number] = Fetched.failed(
-                head.journal, head.next_offset, kind(problem.text)
-            )
+            rows.problems[problem.number] = kind(problem.text)
         for sent in self.bundles:
             columns_of = (sent.whose, sent.begins, sent.counts)
-            packed.bundles.append(Bundle(formats[sent.schema], [sent.messages], *columns_of))
+            rows.bundles.append(Bundle(formats[sent.schema], [sent.messages], *columns_of))
         for away in self.spots:
             columns_of = ([away.whose], [away.begin], [away.count])
             bundle = Bundle(formats[away.schema], [], *columns_of, spot=away.spot)
-            packed.bundles.insert(away.before, bundle)
-        packed.mixed = {number: tuple(gone) for number, gone in self.mixed}
-        return packed
-
-
-class ManyLocated(ManyFetched, frozen=True, kw_only=True):
-    """The same, of which the reader fetches what is in files."""
-
-    def fetched(self) -> Packed:  # type: ignore[override]
-        """What was sent."""
-        return self.packed()
+            rows.bundles.insert(away.before, bundle)
+        rows.mixed = {number: tuple(gone) for number, gone in self.mixed}
+        return rows
 
 
 class _Schemas:

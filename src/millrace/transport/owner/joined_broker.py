@@ -21,6 +21,7 @@ from millrace.journal.broker import Broker
 from millrace.journal.core import row_format
 from millrace.journal.core.call_arguments import check_arguments
 from millrace.journal.core.intents import Intents
+from millrace.journal.core.row_bundles import ManyRows
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import (
     Append,
@@ -162,7 +163,7 @@ class JoinedBroker(Broker):
         bytes_each_max: int | None = None,
         isolation: Isolation = "committed",
         missing: Missing = "raise",
-    ) -> dict[str, Fetched]:
+    ) -> ManyRows:
         """See `Broker.read_many`."""
         given = {
             "offsets": offsets,

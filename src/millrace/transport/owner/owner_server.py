@@ -25,9 +25,7 @@ import xxhash
 from millrace.config import Config
 from millrace.errors import BrokerStopped, MillraceError, UserError
 from millrace.faults import fault
-from millrace.journal.book_reader import BookReader
 from millrace.journal.broker import Broker
-from millrace.journal.core.row_bundles import Formats, Packed, pack
 from millrace.journal.core.values import Adopt, SegmentFile
 from millrace.journal.row_files import check_direct_name
 from millrace.reads.live.live_reads import LiveReads
@@ -179,19 +177,12 @@ class OwnerServer(GuardedServer):
 
     def _read(self, name: str, args: Mapping[str, Any]) -> object:
         try:
-            if name == "read_many":
-                return self._packed(args)
             return getattr(self.broker, name)(**args)
         except Exception as error:
             if self._admission.is_ending:
                 # The broker was closed meanwhile; the next owner can tell.
                 raise fl.FlightUnavailableError(wire.ENDING) from error
             raise
-
-    def _packed(self, args: Mapping[str, Any]) -> Packed:
-        if isinstance(self.broker, BookReader):
-            return self.broker.read_packed(**args)
-        return pack(self.broker.read_many(**args).values(), Formats())
 
     def _wait(self, name: str, args: dict[str, Any]) -> object:
         """Wait here for a short time, unless too many calls do; the client asks again."""

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.unit.reads.kit import SCHEMA
 
 from millrace.errors import OffsetOutOfRange
-from millrace.journal.core.journal_names import Offset
 from millrace.journal.memory import MemoryBroker
 from millrace.reads.model.tags import tag_of
 from millrace.reads.slice import journal_fetching
-from millrace.reads.slice.slice_state import Fetch
+from millrace.reads.slice.fetches import Fetch, FetchedTags
+
+
+def request(tag: int, offset: int) -> Fetch:
+    return Fetch(
+        tags=np.array([tag], np.int64),
+        names=["t/a"],
+        offsets=np.array([offset], np.int64),
+        bytes_each=1_000,
+    )
+
+
+def rows_of(fetched: FetchedTags) -> int:
+    return sum(int(part.counts.sum()) for part in fetched.rows)
 
 
 @pytest.mark.parametrize("one_by_one_max", [0, 8])
@@ -23,11 +36,11 @@ def test_a_later_journal_of_the_same_name_is_not_read_in_place_of_one_that_is_go
     tag = tag_of(0, broker.create("t/a", SCHEMA).id)
     broker.delete("t/a")
     broker.create("t/a", SCHEMA)
-    wanted = Fetch(offsets={tag: ("t/a", Offset(5))}, bytes_each=1_000)
-    assert journal_fetching.fetch(broker, wanted)[tag].num_rows == 0
+    wanted = request(tag, 5)
+    assert rows_of(journal_fetching.fetch(broker, wanted)) == 0
     rows = pa.RecordBatch.from_pylist([{"key": 1, "what": "x"}] * 9, schema=SCHEMA)
     broker.append("t/a", rows)
-    assert journal_fetching.fetch(broker, wanted)[tag].num_rows == 0
+    assert rows_of(journal_fetching.fetch(broker, wanted)) == 0
     broker.close()
 
 
@@ -41,7 +54,7 @@ def test_a_journal_that_was_truncated_too_far_is_an_error(
     rows = pa.RecordBatch.from_pylist([{"key": 1, "what": "x"}] * 9, schema=SCHEMA)
     broker.append("t/a", rows)
     broker.truncate_before("t/a", 5)
-    wanted = Fetch(offsets={tag: ("t/a", Offset(2))}, bytes_each=1_000)
+    wanted = request(tag, 2)
     with pytest.raises(OffsetOutOfRange, match="truncated above the offset that is read next"):
         journal_fetching.fetch(broker, wanted)
     broker.close()

@@ -10,9 +10,9 @@ import pyarrow as pa
 from tests.unit.reads.kit import SCHEMA, P, Q, a_read, ack, alone, row
 
 from millrace.journal.core.clocks import clock_at
-from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.journal_names import JournalId
 from millrace.journal.core.row_format import stored_schema
-from millrace.journal.core.values import Fetched, JournalInfo
+from millrace.journal.core.values import JournalInfo
 from millrace.journal.memory import MemoryBroker
 from millrace.reads.model.checkpoint import ShownClock
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
@@ -29,8 +29,9 @@ from millrace.reads.model.session_messages import (
     Starts,
     StopReads,
 )
-from millrace.reads.model.tags import Tag, journal_of, tag_of
+from millrace.reads.model.tags import journal_of, tag_of
 from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsAccepted
+from millrace.reads.slice.fetches import Fetch, FetchedTags, TaggedRows
 from millrace.reads.slice.journal_fetching import fetch
 from millrace.reads.slice.slice_state import SliceAction, SliceLimits, SliceState, ToQueue
 
@@ -79,6 +80,11 @@ BIG = SliceLimits(
 )
 
 
+def offsets_of(wanted: Fetch) -> dict[int, int]:
+    """Where each tag is to be read from."""
+    return dict(zip(wanted.tags.tolist(), wanted.offsets.tolist(), strict=True))
+
+
 class Slice:
     """A slice that is told everything by hand; journals are 1, 2, and so on, below `t`."""
 
@@ -119,21 +125,22 @@ class Slice:
         numbered = [(first + n, *each) for n, each in enumerate(rows)]
         columns = zip(*numbered, strict=True) if rows else [()] * len(schema)
         arrays = [pa.array(list(v), f.type) for v, f in zip(columns, schema, strict=True)]
-        after = Offset(first + len(rows))
-        found = Fetched(
-            journal=f"t/{journal_of(tag)}",
-            id=journal_of(tag),
-            schema=SCHEMA,
-            batches=(pa.RecordBatch.from_arrays(arrays, schema=schema),),
-            next_offset=after,
-            end_offset=after if end is None else Offset(end),
+        after = first + len(rows)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        part = TaggedRows([batch], np.array([tag]), np.array([len(rows)]))
+        self.state.on_fetched(
+            FetchedTags(
+                tags=np.array([tag]),
+                nexts=np.array([after]),
+                ends=np.array([after if end is None else end]),
+                rows=[part] if rows else [],
+            )
         )
-        self.state.on_fetched({Tag(tag): found})
 
     def wants(self, now: int = FAR) -> dict[int, int]:
         """Which tags it would read, each from where on."""
         found = self.state.next_fetch(now)
-        return {} if found is None else {tag: at for tag, (_, at) in found.offsets.items()}
+        return {} if found is None else offsets_of(found)
 
     def step(self, now: int = FAR) -> list[tuple[Any, ...]]:
         return told(self.state.step(now))
@@ -392,7 +399,7 @@ def test_a_full_buffer_reads_only_what_holds_it_back_and_little_of_it() -> None:
     some.start(A, B, 3)
     wanted = some.state.next_fetch(FAR)
     assert wanted is not None
-    assert (len(wanted.offsets), wanted.bytes_each) == (3, 100)
+    assert (len(wanted.tags), wanted.bytes_each) == (3, 100)
     some.fetched(A, alone(P, 10, "x"))
     some.fetched(B, alone(P, 5, "y"), end=9)
 
@@ -400,7 +407,8 @@ def test_a_full_buffer_reads_only_what_holds_it_back_and_little_of_it() -> None:
     wanted = some.state.next_fetch(FAR)
 
     assert wanted is not None
-    assert (wanted.offsets, wanted.bytes_each) == ({3: ("t/3", 0)}, 100)
+    assert (offsets_of(wanted), list(wanted.names)) == ({3: 0}, ["t/3"])
+    assert wanted.bytes_each == 100
 
 
 def test_an_ack_names_just_the_journals_that_matter_to_its_cohort() -> None:

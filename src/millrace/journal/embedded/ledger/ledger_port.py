@@ -10,6 +10,8 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+import msgspec
+
 from millrace.journal.core.book import Book, RangeKind
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.row_format import Stamp
@@ -20,16 +22,14 @@ SHARED: Final = JournalId(0)
 """Whose a segment is that holds small ranges of many journals."""
 
 
-@dataclass(frozen=True, slots=True)
-class InLedger:
+class InLedger(msgspec.Struct, frozen=True):
     """Rows that are still in the ledger."""
 
     body: int
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class InSegment:
+class InSegment(msgspec.Struct, frozen=True):
     """Rows in a segment file."""
 
     segment: int
@@ -38,8 +38,7 @@ class InSegment:
     position: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendRange:
+class AppendRange(msgspec.Struct, frozen=True, kw_only=True):
     """An append range: its offsets, its bytes and their checksum, and where they are stored."""
 
     journal: JournalId
@@ -134,7 +133,7 @@ class Ledger(Protocol):
         """Ranges of many journals, in the order given, each in order, as of one moment.
 
         Of each journal those from the one that holds the first offset up to the second. They are
-        looked up as they are taken: close it when there are enough.
+        looked up in pages as they are taken: close it when there are enough.
         """
 
     def waiting(self, journal: JournalId) -> Sequence[AppendRange]:

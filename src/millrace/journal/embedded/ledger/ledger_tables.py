@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from millrace.errors import FormatError
@@ -29,6 +31,8 @@ FOLDERS: Final = ("segments", "adopted")
 """The folder of the segment files, within the folder of the journals."""
 _PARTS_MIN: Final = 2
 _NOWHERE: Final = frozenset({"", ".", ".."})
+_FILES_MAX: Final = 4_096
+"""How many names of files are remembered as checked."""
 
 TABLES: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -98,14 +102,26 @@ ORDER BY r.first_offset LIMIT ?3
 """  # noqa: S608 - the text above
 RANGES_OF: Final = """
 SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
-  r.checksum, r.segment, s.file, r.position, r.body, b.content, r.producer, r.clock, r.flag
+  r.checksum, r.segment, s.file, r.position, r.body, r.producer, r.clock, r.flag
 FROM json_each(?1) w
   CROSS JOIN ranges r ON r.journal = w.value ->> 0 AND r.first_offset < w.value ->> 2
     AND r.first_offset >= coalesce((SELECT max(first_offset) FROM ranges
       WHERE journal = w.value ->> 0 AND first_offset <= w.value ->> 1), 0)
-  LEFT JOIN segments s ON s.id = r.segment LEFT JOIN bodies b ON b.id = r.body
+  LEFT JOIN segments s ON s.id = r.segment
 """
 """By journal in the order given: the loops run as they are written."""
+RANGES_PAGE: Final = f"""
+SELECT json_group_array(json_array(journal, first_offset, next_offset, row_count, rows_before, kind,
+  bytes, checksum, segment, file, position, body, NULL, producer, clock, flag))
+FROM ({RANGES_OF} LIMIT ?2)
+"""  # noqa: S608 - the text above
+"""A page of these as one row of JSON, without the bytes of the rows: SQLite lets go of the
+interpreter's lock for each row that is taken, and other threads would take it each time."""
+BODIES: Final = """
+SELECT json_group_array(length(content)), group_concat(hex(content), '')
+FROM (SELECT b.content FROM json_each(?1) w LEFT JOIN bodies b ON b.id = w.value)
+"""
+"""The bytes of bodies in the order given, as one row for the same reason."""
 UNUSED_SEGMENTS: Final = """
 SELECT * FROM segments WHERE NOT is_open
   AND id NOT IN (SELECT segment FROM ranges WHERE segment IS NOT NULL)
@@ -158,6 +174,7 @@ def unsigned(value: int) -> Clock:
     return Clock(value + 2**64 if value < 0 else value)
 
 
+@lru_cache(maxsize=_FILES_MAX)
 def file_of(given: object) -> str:
     """The name of a segment's file; one that is not within the folder of the journals is none."""
     parts = given.split("/") if isinstance(given, str) else []
@@ -166,7 +183,7 @@ def file_of(given: object) -> str:
     return "/".join(parts)
 
 
-def range_of(row: tuple[Any, ...]) -> AppendRange:
+def range_of(row: Sequence[Any]) -> AppendRange:
     """A range from a row of `RANGES_FROM`."""
     journal, first, next_, rows, before, kind, size, checksum, *rest = row
     segment, file, position, body, content, producer, clock, flag = rest

@@ -6,11 +6,11 @@ The tables are a file of SQLite's, whether that is the ledger itself or a replic
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
 from millrace.errors import Corrupt
@@ -19,8 +19,13 @@ from millrace.journal.embedded.ledger import ledger_loading, ledger_tables
 from millrace.journal.embedded.ledger.ledger_connections import ReadingConnections
 from millrace.journal.embedded.ledger.ledger_errors import not_a_ledger, reported, words
 from millrace.journal.embedded.ledger.ledger_port import AppendRange, LedgerContent, Segment
+from millrace.limits import MIB
 
 _LAST_OFFSET: Final = 2**63 - 1
+_PAGE_RANGES: Final = 4_096
+_GROUP_BYTES_MAX: Final = 1 * MIB
+_BYTES, _BODY, _CONTENT = 6, 11, 12
+"""Columns of a range."""
 
 
 class TableReader:
@@ -53,13 +58,17 @@ class TableReader:
         self, spans: Sequence[tuple[JournalId, Offset, Offset]]
     ) -> Generator[AppendRange]:
         """See `Ledger.ranges_of`."""
+        left = list(spans)
         with self._reported("reading"), self._readers.reader() as reader:
-            cursor = reader.execute(ledger_tables.RANGES_OF, (json.dumps(spans),))
+            reader.execute("BEGIN")
             try:
-                yield from map(ledger_tables.range_of, cursor)
+                while left:
+                    page = _page(reader, left)
+                    yield from page
+                    left = _behind(left, page[-1]) if len(page) == _PAGE_RANGES else []
             finally:
                 # An open one would keep the ledger's log from being written back.
-                cursor.close()
+                reader.execute("COMMIT")
 
     def waiting(self, journal: JournalId) -> Sequence[AppendRange]:
         """See `Ledger.waiting`."""
@@ -97,6 +106,48 @@ class TableReader:
 
     def _reported(self, doing: str) -> contextlib.AbstractContextManager[None]:
         return reported(self._path, doing)
+
+
+def _page(
+    reader: sqlite3.Connection, spans: Sequence[tuple[JournalId, Offset, Offset]]
+) -> list[AppendRange]:
+    """The first ranges of these spans."""
+    values = (msgspec.json.encode(spans).decode(), _PAGE_RANGES)
+    ((text,),) = reader.execute(ledger_tables.RANGES_PAGE, values).fetchall()
+    rows = msgspec.json.decode(text)
+    waiting = [row for row in rows if row[_BODY] is not None]
+    for group in _groups(waiting):
+        bodies = msgspec.json.encode([row[_BODY] for row in group]).decode()
+        ((lengths, content),) = reader.execute(ledger_tables.BODIES, (bodies,)).fetchall()
+        data, at = bytes.fromhex(content or ""), 0
+        for row, length in zip(group, msgspec.json.decode(lengths), strict=True):
+            row[_CONTENT] = data[at : at + (length or 0)]
+            at += length or 0
+    return [ledger_tables.range_of(row) for row in rows]
+
+
+def _groups(rows: Sequence[list[Any]]) -> Iterator[list[list[Any]]]:
+    """Ranges in the ledger, so many together as are looked up at once."""
+    group: list[list[Any]] = []
+    size = 0
+    for row in rows:
+        if group and size + row[_BYTES] > _GROUP_BYTES_MAX:
+            yield group
+            group, size = [], 0
+        group.append(row)
+        size += row[_BYTES]
+    if group:
+        yield group
+
+
+def _behind(
+    spans: Sequence[tuple[JournalId, Offset, Offset]], last: AppendRange
+) -> list[tuple[JournalId, Offset, Offset]]:
+    """What is left of spans behind a range."""
+    index = next(index for index, span in enumerate(spans) if span[0] == last.journal)
+    rest = list(spans[index + 1 :])
+    end = spans[index][2]
+    return [(last.journal, last.next, end), *rest] if last.next < end else rest
 
 
 def make_tables(db: sqlite3.Connection) -> None:
