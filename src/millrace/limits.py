@@ -201,7 +201,7 @@ class Limits:
     owner_ping_ms_max: int = 5_000
     """How long somebody who joins waits for the owner to say who it is."""
     owner_retries_max: int = 8
-    """How often a call that was cut is tried again, where that is safe."""
+    """For how many doublings of the wait a call that was cut is tried again, where that is safe."""
     owner_backoff_ms: int = 100
     """The wait before the first retry; it doubles with each."""
     owner_wait_ms_max: int = 10_000
