@@ -53,6 +53,9 @@ pyspark-methods: $(READY)  ## write the tables of docs/coming-from-pyspark.md
 architecture: $(READY)  ## draw docs/pictures/architecture.svg from the code's own imports
 	@$(BIN)/python scripts/architecture.py
 
+scale: $(READY)  ## draw docs/pictures/scale.svg from measured constants, print the table of docs/scale.md
+	@$(BIN)/python scripts/scale.py
+
 spark-functions: $(READY)  ## try Spark's own examples here, print and write docs/spark-functions.md: what is native, what runs on Spark
 	@PYTHONPATH=. $(BIN)/python -m tests.unit.sql.test_spark_examples
 
@@ -92,4 +95,4 @@ clean:  ## remove what was built, the virtual environment too
 	@rm -rf $(VENV) build dist demo-workspace benchmarks/.data .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup java demo fix check test test-slow cluster sim spark-functions spark-examples pyspark-methods docs bench bench-jobs bench-check bench-record wheel clean
+.PHONY: help scale setup java demo fix check test test-slow cluster sim spark-functions spark-examples pyspark-methods docs bench bench-jobs bench-check bench-record wheel clean
