@@ -19,6 +19,7 @@ from millrace.engine.duckdb_instances import InstanceSettings, borrowed
 from millrace.engine.native_sql import native_query
 from millrace.engine.operator_profile import measures_in, wanted
 from millrace.engine.query_failures import query_failed
+from millrace.engine.run_values import NO_VALUES, RunValues
 from millrace.engine.task_inputs import TaskInput
 from millrace.errors import MillraceError
 from millrace.scan.engine_parquet import NativeRows
@@ -41,7 +42,11 @@ class Engine:
     time_zone: str
 
     def run(
-        self, sql: str, inputs: Mapping[str, TaskInput], schema: pa.Schema
+        self,
+        sql: str,
+        inputs: Mapping[str, TaskInput],
+        schema: pa.Schema,
+        values: RunValues = NO_VALUES,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a query over the named inputs. An input's own error comes out as it is."""
         files = {name: native for name, source in inputs.items() if (native := source.native())}
@@ -50,7 +55,7 @@ class Engine:
             rows.check_unchanged()
         _LOG.debug("query over %d streams and %d scans: %s", len(streams), len(files), sql)
         try:
-            yield from self._run(sql, streams, files, schema)
+            yield from self._run(sql, streams, files, schema, values)
         except (duckdb.Error, OSError) as error:
             raise query_failed(error, sql, [source.find for source in inputs.values()]) from error
         for rows in files.values():
@@ -66,11 +71,13 @@ class Engine:
         streams: Mapping[str, pa.RecordBatchReader],
         files: Mapping[str, NativeRows],
         schema: pa.Schema,
+        values: RunValues,
     ) -> Iterator[pa.RecordBatch]:
         caught: list[MillraceError] = []
         try:
             with borrowed(self._settings(as_written=bool(streams)), sql) as connection:
                 connection.execute("SET TimeZone = ?", [self.time_zone])
+                values.give(connection)
                 for name, rows in files.items():
                     connection.execute(f"CREATE TEMP VIEW {name} AS {native_query(rows)}")
                 for name, stream in streams.items():

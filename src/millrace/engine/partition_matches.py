@@ -7,11 +7,16 @@ from dataclasses import replace
 import duckdb
 import pyarrow as pa
 
+from millrace.engine.function_install import install_functions
+from millrace.engine.run_values import RunMoment, values_for
 from millrace.scan.source import FileSource
+from millrace.sql.engine_functions import versions_in
 from millrace.sql.expressions import Expression
 
 
-def matching_files(zone: str, source: FileSource, condition: Expression) -> FileSource:
+def matching_files(
+    zone: str, moment: RunMoment, source: FileSource, condition: Expression
+) -> FileSource:
     """The source without files for which a condition on the columns of folders is not true."""
     values = list(dict.fromkeys(shape.partition for shape in source.shapes))
     fields = [source.schema.field(name) for name in source.partitions]
@@ -21,6 +26,8 @@ def matching_files(zone: str, source: FileSource, condition: Expression) -> File
     rows = pa.Table.from_arrays(columns, schema=pa.schema(fields))
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         connection.execute("SET TimeZone = ?", [zone])
+        install_functions(connection, versions_in(condition.sql))
+        values_for(condition.sql, moment, zone).give(connection)
         connection.register("folders", rows)
         answer = connection.sql(f"SELECT {condition.sql} FROM folders").fetchall()
     kept = {row for row, (is_true,) in zip(values, answer, strict=True) if is_true}

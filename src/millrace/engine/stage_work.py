@@ -18,6 +18,7 @@ from millrace.config import Config
 from millrace.engine.batch_functions import BatchFunction, StreamFunction
 from millrace.engine.duckdb_engine import Engine
 from millrace.engine.query_writer import query
+from millrace.engine.run_values import NO_VALUES, RunMoment, RunValues, values_for
 from millrace.engine.task_inputs import TaskInput
 from millrace.plan.nodes.map_batches import FunctionNode, FunctionRows, identity_of
 from millrace.plan.nodes.node import Leaf, Node, with_new_children
@@ -110,6 +111,7 @@ class QueryWork:
     schema: pa.Schema
     time_zone: str
     below: tuple[PassThrough | MappedWork, ...]
+    values: RunValues = NO_VALUES
 
     @property
     def leaves(self) -> int:
@@ -124,7 +126,8 @@ class QueryWork:
     @property
     def unrecognised(self) -> str | None:
         """Why its rows cannot be recognised; None if they can."""
-        return next((work.unrecognised for work in self.below if work.unrecognised), None)
+        below = (work.unrecognised for work in self.below if work.unrecognised)
+        return self.values.reason or next(below, None)
 
     def rows(
         self, inputs: Sequence[TaskInput], config: Config, spill_folder: str
@@ -140,7 +143,7 @@ class QueryWork:
             share = config.with_options(query_memory_bytes_max=engine_bytes * max(1, work.engines))
             read = list(islice(rest, work.leaves))
             named[f"input_{number}"] = _input(work, read, share, spill_folder)
-        return engine.run(self.sql, named, self.schema)
+        return engine.run(self.sql, named, self.schema, self.values)
 
     def describe(self) -> dict[str, Any]:
         """Everything that the rows depend on, for the fingerprint."""
@@ -150,6 +153,7 @@ class QueryWork:
             "sql": self.sql,
             "schema": _columns(self.schema),
             "zone": self.time_zone,
+            **({"day": self.values.day} if self.values.day is not None else {}),
             **({"functions": versions} if (versions := versions_in(self.sql)) else {}),
             **({"over": [work.describe() for work in self.below]} if made else {}),
         }
@@ -158,18 +162,26 @@ class QueryWork:
 Work = PassThrough | QueryWork | MappedWork
 
 
-def work_of(root: Node, *, time_zone: str, config: Config) -> Work:
+def work_of(root: Node, *, time_zone: str, config: Config, moment: RunMoment | None = None) -> Work:
     """The work for a stage's tree. Rows that stay as they are need no engine."""
     if isinstance(root, Leaf):
         return PassThrough()
     if isinstance(root, FunctionNode):
-        return _mapped(root, time_zone, config)
+        return _mapped(root, time_zone, config, moment)
     below: list[PassThrough | MappedWork] = []
-    sql = query(_FunctionCut(below, time_zone, config).cut(root))
-    return QueryWork(sql=sql, schema=root.schema, time_zone=time_zone, below=tuple(below))
+    sql = query(_FunctionCut(below, time_zone, config, moment).cut(root))
+    return QueryWork(
+        sql=sql,
+        schema=root.schema,
+        time_zone=time_zone,
+        below=tuple(below),
+        values=values_for(sql, moment, time_zone),
+    )
 
 
-def _mapped(node: FunctionNode, time_zone: str, config: Config) -> MappedWork:
+def _mapped(
+    node: FunctionNode, time_zone: str, config: Config, moment: RunMoment | None
+) -> MappedWork:
     kind = StreamFunction if node.streams else BatchFunction
     call = kind(
         function=node.function_in(time_zone),
@@ -182,7 +194,7 @@ def _mapped(node: FunctionNode, time_zone: str, config: Config) -> MappedWork:
         identity = f"{identity} in {time_zone}"
     return MappedWork(
         call=call,
-        below=work_of(node.child, time_zone=time_zone, config=config),
+        below=work_of(node.child, time_zone=time_zone, config=config, moment=moment),
         identity=identity,
         reason=reason,
     )
@@ -195,6 +207,7 @@ class _FunctionCut:
     below: list[PassThrough | MappedWork]
     time_zone: str
     config: Config
+    moment: RunMoment | None
     shared: dict[int, Node] = field(default_factory=dict)
 
     def cut(self, node: Node) -> Node:
@@ -202,7 +215,7 @@ class _FunctionCut:
         if id(node) in self.shared:
             return self.shared[id(node)]
         if isinstance(node, FunctionNode):
-            self.below.append(_mapped(node, self.time_zone, self.config))
+            self.below.append(_mapped(node, self.time_zone, self.config, self.moment))
             return FunctionRows(node.schema)
         if isinstance(node, Leaf):
             self.below.append(PassThrough())

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from millrace.engine.operator_profile import OperatorMeasure
+from millrace.engine.run_values import RunMoment
 from millrace.errors import MillraceError
 from millrace.execute.finished_work import find_finished
 from millrace.execute.query_run import partitioned_by_user
@@ -33,6 +34,7 @@ def forecast_reuse(
     workspace: ShuffleWorkspace,
     stages: Sequence[Stage],
     zone: str,
+    moment: RunMoment,
     saved_frames: Mapping[int, Shuffle],
 ) -> dict[int, str]:
     """For each stage what of it would be reused, in a line. Runs and writes nothing."""
@@ -40,6 +42,7 @@ def forecast_reuse(
     options = QueryOptions(
         query_id=QueryId(0),
         zone=zone,
+        moment=moment,
         reuse=True,
         kept_partitions=partitioned_by_user(stages),
     )

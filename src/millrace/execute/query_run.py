@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,7 +24,8 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.engine.operator_profile import OperatorMeasure
 from millrace.engine.partition_matches import matching_files
-from millrace.errors import DataLost
+from millrace.engine.run_values import RunMoment, lacks_day_of_run
+from millrace.errors import DataLost, TaskFailed
 from millrace.execute.lost_outputs import (
     LOSSES,
     Lost,
@@ -105,7 +107,12 @@ def check_inputs(workspace: ShuffleWorkspace, plan: Node) -> None:
             check_current(leaf.source)
 
 
-def stages_of(plan: Node, config: Config, zone: str = "UTC") -> list[Stage]:
+def moment_of_now() -> RunMoment:
+    """The moment of a run that begins."""
+    return RunMoment(micros=time.time_ns() // 1_000)
+
+
+def stages_of(plan: Node, config: Config, zone: str, moment: RunMoment) -> list[Stage]:
     """The stages that a plan is run in."""
     sizes = PlanLimits(
         one_task_bytes_max=config.one_task_bytes_max,
@@ -114,7 +121,7 @@ def stages_of(plan: Node, config: Config, zone: str = "UTC") -> list[Stage]:
         partition_bytes_target=config.partition_bytes_target,
         partitions_max=config.partitions_max,
         many_to_a_group=partial(_many_to_a_group, config),
-        matching_files=partial(matching_files, zone),
+        matching_files=partial(matching_files, zone, moment),
     )
     return plan_stages(plan, sizes)
 
@@ -169,12 +176,14 @@ class QueryRun:
         zone: str,
         reuse: Reuse = True,
         profile: bool = False,
+        moment: RunMoment | None = None,
     ) -> None:
         """With `profile`, tasks measure the operators of their queries."""
         self._runner, self._workspace, self._frames = runner, workspace, frames
         self._zone, self._reuse, self._profile = zone, reuse, profile
+        self._moment = moment or moment_of_now()
         config = workspace.config
-        self._stages = stages_of(frames.plan, config, zone)
+        self._stages = stages_of(frames.plan, config, zone, self._moment)
         self._title = query_title(frames.plan, workspace.store)
         self._repairs = Repairs(config.query_repairs_max, config.task_repairs_max)
         self._rounds: dict[int, list[StageRun]] = {stage.number: [] for stage in self._stages}
@@ -188,6 +197,11 @@ class QueryRun:
             except OutputsLost as error:
                 self._recover(error.lost)
                 fault("dataset.driver.before_repair")
+            except TaskFailed as error:
+                if self._moment.dates_texts or not lacks_day_of_run(error):
+                    raise
+                _log.info("a text is a time without a date: running again with the day of the run")
+                self._moment = replace(self._moment, dates_texts=True)
 
     def _round(self) -> Shuffle:
         """Run every stage once its inputs are there; finished tasks are reused."""
@@ -234,6 +248,7 @@ class QueryRun:
         options = QueryOptions(
             query_id=query_id,
             zone=self._zone,
+            moment=self._moment,
             reuse=self._reuse,
             kept_partitions=partitioned_by_user(self._stages),
             profile=self._profile,

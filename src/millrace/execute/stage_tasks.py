@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from millrace.config import Config
 from millrace.engine.duckdb_engine import engine_version
+from millrace.engine.run_values import RunMoment
 from millrace.engine.stage_work import Work, work_of
 from millrace.execute.lost_outputs import StageRound
 from millrace.execute.map_task import FilePart, MapStage, Result, Reuse, ShufflePart, StageTask
@@ -47,6 +48,7 @@ class QueryOptions:
 
     query_id: QueryId
     zone: str
+    moment: RunMoment
     reuse: Reuse
     kept_partitions: frozenset[int] = frozenset()
     """Stages whose partitions are the user's own choice."""
@@ -150,7 +152,7 @@ def plan_stage(
         stage, done, workspace.config, kept_partitions=options.kept_partitions
     )
     works = {
-        key: work_of(root, time_zone=options.zone, config=workspace.config)
+        key: work_of(root, time_zone=options.zone, config=workspace.config, moment=options.moment)
         for key, root in {id(share.root): share.root for share in shares}.items()
     }
     tasks = [

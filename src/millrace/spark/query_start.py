@@ -9,9 +9,10 @@ from textwrap import indent
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
+from millrace.engine.run_values import RunMoment
 from millrace.execute.explain_query import forecast_reuse, operator_lines
 from millrace.execute.map_task import Reuse
-from millrace.execute.query_run import QueryRun, check_inputs, stages_of
+from millrace.execute.query_run import QueryRun, check_inputs, moment_of_now, stages_of
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import spark_works
@@ -33,19 +34,22 @@ def run_query(
     *,
     reuse: Reuse = True,
     profile: bool = False,
+    moment: RunMoment | None = None,
 ) -> QueryRun:
     """Run a plan stage by stage; the answer's rows and reports are then read from the run.
 
-    With `profile`, tasks measure the operators of their queries.
+    With `profile`, tasks measure the operators of their queries. `moment` is the time of the run
+    that this one is a part of.
     """
     config = workspace.config
+    moment = moment or moment_of_now()
     check_inputs(workspace, plan)
     check_shippable(plan)
     mode = session_mode(spark, config)
     check_mode(plan, mode)
     check_function_settings(spark, config, plan)
     zone = time_zone(spark, config)
-    run_input = partial(run_query, spark, workspace, reuse=reuse, profile=profile)
+    run_input = partial(run_query, spark, workspace, reuse=reuse, profile=profile, moment=moment)
     with in_mode(mode):
         frames = QueryFrames(spark, workspace, plan, reuse, run_input)
         run = QueryRun(
@@ -55,6 +59,7 @@ def run_query(
             zone=zone,
             reuse=reuse,
             profile=profile,
+            moment=moment,
         )
         run.finish()
     return run
@@ -70,11 +75,12 @@ def explain_query(
     """The stages of a plan, and for each which of its tasks would be reused, if that is known."""
     rows, saved_frames = sketch_frames(plan, config, workspace)
     zone = "UTC" if spark is None else time_zone(spark, config)
+    moment = moment_of_now()
     with in_mode(DEFAULT if spark is None else session_mode(spark, config)):
-        stages = stages_of(rows, config, zone)
+        stages = stages_of(rows, config, zone, moment)
     remarks: Mapping[int, str] = {}
     if spark is not None and workspace is not None:
-        remarks = forecast_reuse(workspace, stages, zone, saved_frames)
+        remarks = forecast_reuse(workspace, stages, zone, moment, saved_frames)
     inputs = _explain_inputs(
         plan, lambda child: explain_query(spark, workspace, child, config, show)
     )

@@ -8,13 +8,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException, PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from millrace.config import Config
 from millrace.errors import UnsupportedType, UserError
@@ -84,12 +84,26 @@ class SparkAnalysis:
 def arrow_columns(types: StructType) -> pa.Schema:
     """Columns of Spark as they are saved."""
     try:
-        return plain_schema(to_arrow_schema(types, timezone="UTC"))
+        return plain_schema(to_arrow_schema(_nullable(types), timezone="UTC"))
     except PySparkTypeError as error:
         raise UnsupportedType(
             f"a column that Spark computes cannot be saved: {error}\n"
             "  to fix: cast that column, to string for example"
         ) from error
+
+
+def _nullable(types: DataType) -> Any:  # noqa: ANN401 - the kind of type that is given
+    """The same types, of which all parts can be null: Arrow has no other array of NULL."""
+    match types:
+        case ArrayType():
+            return ArrayType(_nullable(types.elementType))
+        case MapType():
+            return MapType(_nullable(types.keyType), _nullable(types.valueType))
+        case StructType():
+            fields = [StructField(f.name, _nullable(f.dataType)) for f in types.fields]
+            return StructType(fields)
+        case _:
+            return types
 
 
 def with_inputs(query: str, relations: Mapping[str, str]) -> str:

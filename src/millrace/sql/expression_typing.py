@@ -19,7 +19,7 @@ from millrace.sql.functions import (
     string_functions,
 )
 from millrace.sql.functions.arithmetic import arithmetic, negated
-from millrace.sql.functions.casts import cast
+from millrace.sql.functions.casts import cast, tried_cast
 from millrace.sql.functions.function_registry import (
     AGGREGATES,
     FUNCTIONS,
@@ -29,7 +29,7 @@ from millrace.sql.functions.function_registry import (
 from millrace.sql.functions.nested import access_nodes, nested_functions, struct_functions
 from millrace.sql.functions.nested.field_updates import expand_updates, is_update
 from millrace.sql.functions.texts import text_modules, text_nodes
-from millrace.sql.functions.times import making_functions
+from millrace.sql.functions.times import making_functions, run_functions
 from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, canonical, operands
@@ -50,6 +50,7 @@ assert number_functions.NUMBERS  # imported for the table they fill
 assert nested_functions.MODULES
 assert text_modules.MODULES
 assert making_functions.UNIX_UNITS
+assert run_functions.RUN_DAY
 assert math_functions.TRIED
 
 _ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
@@ -282,17 +283,17 @@ def _case(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
 def _cast(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     kind = type_of(node.args["to"])
     if node.args.get("safe"):
-        raise NotNative("try_cast is Spark's", found=node.sql(dialect="spark"), fix="use cast")
+        return _casted(typer.typed(node.this), kind, tried_cast)
     if type(node) is exp.Cast and isinstance(node.this, exp.Literal):
         return literals.dated(node.this.name, kind)
     return _casted(typer.typed(node.this), kind)
 
 
-def _casted(term: TypedSql, kind: SqlType) -> TypedSql:
-    name = str(kind).upper()
-    label = None if term.label is None else f"CAST({term.label} AS {name})"
+def _casted(term: TypedSql, kind: SqlType, step: Callable[..., TypedSql] = cast) -> TypedSql:
+    word = "CAST" if step is cast else "TRY_CAST"
+    label = None if term.label is None else f"{word}({term.label} AS {str(kind).upper()})"
     label = term.label if kind.is_nested else label
-    return cast(term, kind, label=label or "") if label else _unlabelled(cast(term, kind))
+    return step(term, kind, label=label or "") if label else _unlabelled(step(term, kind))
 
 
 def _called(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:

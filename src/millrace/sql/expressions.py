@@ -148,4 +148,5 @@ def own_name(tree: exp.Expression, term: TypedSql) -> str | None:
         owner = owner.this
     if isinstance(tree, exp.Dot) and isinstance(owner, exp.Column):
         return str(tree.expression.name)
-    return tree.name if isinstance(tree, exp.Column) else term.label
+    # A name that is no column is a call without brackets, such as current_date.
+    return tree.name if isinstance(tree, exp.Column) and term.columns else term.label

@@ -31,7 +31,22 @@ _RANKS: Final[dict[type[exp.Binary], int]] = {
     BitwiseUnsignedShift: _SHIFT,
 }
 """How tightly an operator binds."""
+_OF_UNITS: Final = (
+    *("DATEADD", "DATE_ADD", "TIMESTAMPADD", "DATEDIFF", "DATE_DIFF", "TIMESTAMPDIFF", "TIMEDIFF"),
+)
+"""Functions whose first argument can be a word: `datediff(MONTH, start, end)`."""
+_UNITS: Final = frozenset(
+    {
+        *("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND"),
+        *("MILLISECOND", "MICROSECOND"),
+    }
+)
+_WITH_UNIT: Final = 3
 _SIDES: Final = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
+
+
+def _with_unit(name: str) -> Callable[[Any], Any]:
+    return lambda self: self._parse_with_unit(name)
 
 
 class PlainSparkParser(SparkParser):
@@ -53,6 +68,7 @@ class PlainSparkParser(SparkParser):
             "overlay", "overlay", "PLACING", "FROM", "FOR"
         ),
         "POSITION": lambda self: self._parse_with_words("position", "locate", "IN"),
+        **{name: _with_unit(name.lower()) for name in _OF_UNITS},
     }
     FUNC_TOKENS: ClassVar[set[TokenType]] = {*SparkParser.FUNC_TOKENS, TokenType.BETWEEN}
     TERM: ClassVar[dict[TokenType, Any]] = {**SparkParser.TERM, TokenType.DPIPE: exp.DPipe}
@@ -89,6 +105,13 @@ class PlainSparkParser(SparkParser):
             return BitwiseUnsignedShift if self._match(TokenType.GT) else exp.BitwiseRightShift
         return None
 
+    def _parse_value(self, values: bool = True) -> exp.Tuple | None:  # noqa: FBT001, FBT002
+        """A row of VALUES; behind one without brackets, AS names the table and not the value."""
+        if self._curr.token_type == TokenType.L_PAREN:
+            return super()._parse_value(values)
+        value = self._parse_disjunction()
+        return None if value is None else self.expression(exp.Tuple(expressions=[value]))
+
     def _parse_trim_call(self) -> exp.Expr:
         """`trim(s)`, `trim('x', s)`, or `trim(BOTH 'x' FROM s)`."""
         name = "trim"
@@ -109,6 +132,14 @@ class PlainSparkParser(SparkParser):
             if self._match_text_seq(word):
                 name = worded
                 arguments.append(self._parse_bitwise())
+        return self.expression(exp.Anonymous(this=name, expressions=arguments))
+
+    def _parse_with_unit(self, name: str) -> exp.Expr:
+        """A call whose first argument of three is a unit of time, which is no column."""
+        arguments = self._parse_arguments()
+        first = arguments[0] if len(arguments) == _WITH_UNIT else None
+        if isinstance(first, exp.Column) and first.name.upper() in _UNITS and not first.table:
+            arguments[0] = exp.var(first.name.upper())
         return self.expression(exp.Anonymous(this=name, expressions=arguments))
 
     def _parse_arguments(self) -> list[Any]:

@@ -103,6 +103,18 @@ def failure(message: str) -> str:
     return f"error({text_literal(message)})"
 
 
+def tried(step: str, **parts: TypedSql) -> str:
+    """A step over parts, `{name}` each, null where the step fails; a part that fails still does.
+
+    DuckDB refuses TRY around what calls error(), so such parts are calculated outside of it.
+    """
+    if not any(part.raises for part in parts.values()):
+        return f"TRY({step.format(**{name: part.sql for name, part in parts.items()})})"
+    packed = ", ".join(f"{name} := {part.sql}" for name, part in parts.items())
+    inner = step.format(**{name: f"tried_parts.{name}" for name in parts})
+    return f"list_transform([struct_pack({packed})], lambda tried_parts: TRY({inner}))[1]"
+
+
 def read_columns(parts: Iterable[TypedSql]) -> frozenset[str]:
     """All columns that the parts read."""
     return frozenset().union(*(part.columns for part in parts))

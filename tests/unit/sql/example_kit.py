@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from millrace.engine.duckdb_engine import Engine
 from millrace.engine.query_writer import query
+from millrace.engine.run_values import RunMoment, values_for
 from millrace.engine.task_inputs import TaskInput
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_select import select
@@ -63,7 +64,8 @@ def run_plan(node: Node, folder: Path, time_zone: str = "UTC") -> pa.Table:
         f"input_{number}": TaskInput(leaf.rows.to_reader)
         for number, leaf in enumerate(_leaves(plan))
     }
-    rows = engine.run(query(plan), inputs, node.schema)
+    values = values_for(query(plan), RunMoment(micros=0), time_zone)
+    rows = engine.run(query(plan), inputs, node.schema, values)
     return pa.Table.from_batches(rows, node.schema)
 
 

@@ -48,7 +48,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: ORDERS.filter("case when amount > 1 then true"), "add END"),
     (lambda: ORDERS.filter("nation is 'fr'"), "write = to compare"),
     (lambda: ORDERS.select("explode(nation)"), "give it an array or a map"),
-    (lambda: ORDERS.select("now()"), "map_batches, or in Spark"),
+    (lambda: ORDERS.select("uuid()"), "map_batches, or in Spark"),
     (lambda: ORDERS.select("strlen(nation)"), "use length"),
     (lambda: ORDERS.select("lenn(nation)"), "did you mean len"),
     (lambda: ORDERS.filter("day > DATE '2020-02-30'"), "write a day of the calendar"),

@@ -32,6 +32,8 @@ SCHEMA = pa.schema(
         ("X 'ff'", "X'ff'"),
         ("v:b.c[0]", "v:`b`.`c`[0]"),
         ("array(1, 2)[0]", "ARRAY(1, 2)[0]"),
+        ("SELECT * FROM VALUES 'a', 'b' AS t(s)", "SELECT * FROM VALUES ('a'), ('b') AS t(s)"),
+        ("SELECT * FROM VALUES 1, a + 2 t", "SELECT * FROM VALUES (1), (a + 2) AS t"),
     ],
 )
 def test_a_form_with_words_is_the_call_that_spark_makes_of_it(text: str, meant: str) -> None:

@@ -31,8 +31,6 @@ from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 PAGE = Path(__file__).parents[3] / "docs" / "spark-functions.md"
 NATIVE, ON_SPARK, REFUSED, WRONG = "native", "Spark", "refused", "wrong"
-REFUSED_MAX = 12
-"""How many examples that Spark answers are refused here. It only ever goes down, to none."""
 ANY_ORDER = re.compile(r"\bcollect_set\b| OVER |\bGROUP BY\b")
 """Lists and rows whose order Spark does not promise."""
 FREE_CHOICE = {"SELECT mode(col, false) FROM VALUES (-10), (0), (10) AS tab(col)"}
@@ -47,8 +45,8 @@ INTRO = """\
 What happens to each function of Spark 4.3. A test runs all examples of Spark's own documentation
 (`DESCRIBE FUNCTION EXTENDED`) and compares values and types with Spark's. `native`: the engine here
 gives Spark's answer. `Spark`: the operator that holds the call runs on Spark, with the reason.
-`native, or Spark`: some forms of the call are native. `refused`: not yet. `make spark-functions`
-writes this page."""
+`native, or Spark`: some forms of the call are native. None is refused. `make
+spark-functions` writes this page."""
 
 
 @cache
@@ -124,9 +122,9 @@ def test_no_example_has_another_answer_than_spark() -> None:
     assert wrong == []
 
 
-def test_few_examples_are_refused() -> None:
+def test_no_example_that_spark_answers_is_refused() -> None:
     refused = [f"{e.function}: {e.sql}: {why}" for e, kind, why in outcomes() if kind == REFUSED]
-    assert len(refused) <= REFUSED_MAX, "\n".join(refused)
+    assert refused == []
 
 
 def test_columns_of_examples_have_sparks_names() -> None:

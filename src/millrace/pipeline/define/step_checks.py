@@ -8,6 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.datasets.dataset import Dataset
+from millrace.datasets.dataset_base import plan_of
+from millrace.engine.query_writer import query
+from millrace.engine.run_values import uses_the_run
 from millrace.errors import UserError
 from millrace.pipeline.core import job_model
 from millrace.sql.name_checks import check_columns
@@ -27,14 +31,23 @@ class NotRun:
         raise AssertionError(name)
 
 
-def check_sql(call: str, kind: str, given: object) -> None:
-    """Refuse a Python function in place of Spark SQL."""
+def check_sql(call: str, kind: str, given: object, rows: Dataset) -> None:
+    """Refuse a Python function in place of Spark SQL, and SQL that asks for the time of a run.
+
+    A row that is made again, after a crash, would have another time than the first one.
+    """
     if not isinstance(given, str):
         what = f"the function {given.__name__}" if hasattr(given, "__name__") else repr(given)
         raise UserError(
             f"{call}: {kind} takes Spark SQL, found {what}\n"
             f'  to fix: write an expression, as in {kind}("score > 0.5"); for Python code use map, '
             "which may return None for a row"
+        )
+    used = rows.filter(given) if kind == "filter" else rows.select(given)
+    if uses_the_run(query(plan_of(used))):
+        raise UserError(
+            f"{call}: a step of a job cannot ask for the current time\n  found: {given}\n"
+            "  to fix: take the time from a column, or add it where rows are written to the source"
         )
 
 

@@ -179,8 +179,7 @@ class Step:
             'long'
         """
         call = f"filter({condition!r})"
-        check_sql(call, "filter", condition)
-        self._rows().filter(condition)
+        check_sql(call, "filter", condition, self._rows())
         return self._add(
             job_model.FilterStep(
                 name=self._graph.take_name(name, call, "filter"),
@@ -199,7 +198,7 @@ class Step:
         """
         call = f"select({', '.join(map(repr, columns))})"
         for column in columns:
-            check_sql(call, "select", column)
+            check_sql(call, "select", column, self._rows())
         schema = checked(call, self._rows().select(*columns).arrow_schema)
         return self._add(
             job_model.Select(

@@ -30,6 +30,7 @@ from millrace.sql.vectorised.wide_decimals import WIDE_DECIMAL
 
 # A product that may pass 38 digits is still taken if this many fit before its point.
 _WHOLE_KEPT: Final = 12
+_SIGNED_DIGITS_MAX: Final = 34
 _DIVIDED: Final = "division by zero; guard the divisor with nullif(x, 0)"
 
 
@@ -150,10 +151,22 @@ def negated(term: TypedSql) -> TypedSql:
             found=f"{term.label or term.sql} of type {term.type}",
             fix="cast it to a number",
         )
+    keeps_digits(term, "-")
     if term.type.is_integer and not in_ansi_mode():
         zero = TypedSql(sql=as_type("0", term.type), type=term.type)
         return combined(_wrapped("-", zero, term), term.type, [term], label=label)
     return combined(f"(-{term.sql})", term.type, [term], label=label, raises=term.type.is_integer)
+
+
+def keeps_digits(term: TypedSql, where: str) -> TypedSql:
+    """Leave to Spark a decimal of so many digits that Spark rounds it when its sign changes."""
+    if term.type.is_decimal and term.type.precision > _SIGNED_DIGITS_MAX:
+        raise NotNative(
+            f"{where} of {term.type} rounds to {_SIGNED_DIGITS_MAX} digits in Spark",
+            found=term.label or term.sql,
+            fix="cast it to fewer digits",
+        )
+    return term
 
 
 def _wholes(*kinds: SqlType) -> int:
@@ -296,7 +309,9 @@ def _decimal_rest(dividend: TypedSql, divisor: TypedSql) -> TypedSql:
 
 def _decimal_div(dividend: TypedSql, divisor: TypedSql) -> TypedSql:
     a, b = _same_scale("div", dividend, divisor)
-    return divided(f"({unscaled(a)} // {unscaled(b)})", LONG, a, b, never_zero=False)
+    # What is beyond a bigint wraps around, also in ANSI mode.
+    value = wrapped(f"{unscaled(a)} // {unscaled(b)}", LONG)
+    return divided(value, LONG, a, b, never_zero=False)
 
 
 _DECIMAL: Final[dict[str, Callable[[TypedSql, TypedSql], TypedSql]]] = {

@@ -21,21 +21,21 @@ from millrace.sql.functions.cast_texts import (
     between,
     word_steps,
 )
-from millrace.sql.functions.lenient_casts import LENIENT
+from millrace.sql.functions.lenient_casts import LENIENT, finite_digits
 from millrace.sql.functions.nested.nested_casts import cast_nested
-from millrace.sql.functions.times.time_macros import READ_TEXT
-from millrace.sql.sql_mode import in_ansi_mode
+from millrace.sql.functions.times.time_macros import READ_TEXT, reads_times_of_day
+from millrace.sql.sql_mode import in_ansi_mode, with_ansi
 from millrace.sql.typed_sql import (
     NotNative,
     TypedSql,
     as_type,
     combined,
     day_literal,
-    failure,
     null_of,
     text_literal,
 )
 from millrace.sql.types import (
+    BINARY,
     DATE,
     DOUBLE,
     FLOAT,
@@ -53,6 +53,8 @@ VECTORISED: Final = (number_texts,)
 # Doubles below it print the same digits in DuckDB and in every Java.
 PLAIN_DOUBLE_MAX: Final = "9007199254740992"
 _FULL_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_PLAIN_SCALE_MAX: Final = 6
+"""With no more digits behind the point Java writes a decimal without an exponent."""
 _FLOAT_MAX: Final = "3.4028235677973366e38"
 
 
@@ -71,6 +73,25 @@ def cast(term: TypedSql, to: SqlType, *, label: str | None = None) -> TypedSql:
     sql, raises = _written(term, to)
     certain = term.never_null and not raises and term.type != STRING and to != DATE
     return combined(sql, to, [term], label=label, raises=raises, never_null=certain)
+
+
+def tried_cast(term: TypedSql, to: SqlType, *, label: str | None = None) -> TypedSql:
+    """The term as another type, null where that fails in ANSI mode, whatever the session says."""
+    fails = term.raises or reads_times_of_day(term.sql)
+    if fails or term.type == BINARY or term.type.is_nested or to.is_nested:
+        raise NotNative("try_cast of this is Spark's", found=term.label or term.sql, fix="use cast")
+    if term.type in (to, VOID):
+        return cast(term, to, label=label)
+    if term.type == STRING and to in READ_TEXT:
+        sql, raises = f"{READ_TEXT[to]}({term.sql})", False
+    else:
+        with with_ansi(ansi=True):
+            sql, raises = _written(term, to)
+        sql = sql.replace(_unread(term, to), "NULL")  # TRY takes no error().
+    typed = as_type(sql, to)
+    return TypedSql(
+        sql=f"TRY({typed})" if raises else typed, type=to, columns=term.columns, label=label
+    )
 
 
 def written_day(text: str | int | None) -> date | None:
@@ -149,17 +170,7 @@ def _floating_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
 
 
 def _floating_to_decimal(term: TypedSql, to: SqlType) -> tuple[str, bool]:
-    if term.type == FLOAT:
-        raise NotNative(
-            f"float cannot be cast to {to}",
-            found=term.label or term.sql,
-            fix="cast it to double first",
-        )
-    x = term.sql
-    large = failure("a double of 2^53 or more has no certain decimal digits; cast it to bigint")
-    digits = as_type(f"CAST({x} AS VARCHAR)", to)
-    value = f"CASE WHEN abs({x}) >= {PLAIN_DOUBLE_MAX} THEN {large} ELSE {digits} END"
-    return f"CASE WHEN isnan({x}) OR isinf({x}) THEN NULL ELSE {value} END", True
+    return as_type(finite_digits(term, to), to), True
 
 
 def _decimal_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
@@ -177,6 +188,12 @@ def _decimal_to_floating(term: TypedSql, to: SqlType) -> tuple[str, bool]:
 
 def _decimal_to_text(term: TypedSql, _: SqlType) -> tuple[str, bool]:
     precision, scale = term.type.precision, term.type.scale
+    if scale > _PLAIN_SCALE_MAX and not in_ansi_mode():
+        raise NotNative(
+            f"{term.type} cannot be cast to string",
+            found=f"{term.label or term.sql}: outside of ANSI mode it may have an exponent",
+            fix=f"cast it to a decimal of at most {_PLAIN_SCALE_MAX} digits behind the point",
+        )
     if precision > scale:
         return term.sql, False
     if precision == PRECISION_MAX:
@@ -270,7 +287,13 @@ def _moment_to_floating(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     return f"(CAST(epoch_us({term.sql}) AS DOUBLE) / CAST(1000000 AS DOUBLE))", False
 
 
-def _integer_to_moment(term: TypedSql, _: SqlType) -> tuple[str, bool]:
+def _integer_to_moment(term: TypedSql, to: SqlType) -> tuple[str, bool]:
+    if term.type == LONG and not isinstance(term.literal, int):
+        raise NotNative(
+            f"bigint cannot be cast to {to}",
+            found=f"{term.label or term.sql}, which may be beyond the years that the engine has",
+            fix="use timestamp_seconds",
+        )
     return f"make_timestamptz(CAST({term.sql} AS BIGINT) * 1000000)", term.type == LONG
 
 

@@ -143,8 +143,19 @@ def in_list(part: TypedSql, values: Sequence[TypedSql]) -> TypedSql:
     labels = [value.label for value in values]
     if part.label is not None and all(label is not None for label in labels):
         shown = f"({part.label} IN ({', '.join(str(label) for label in labels)}))"
-    listed = ", ".join(value.sql for value in rest)
-    return combined(f"({value.sql} IN ({listed}))", BOOLEAN, [value, *rest], label=shown)
+    sql = f"({value.sql} IN ({', '.join(item.sql for item in rest)}))"
+    if any(item.raises for item in rest):
+        sql = _one_by_one(value, rest)
+    return combined(sql, BOOLEAN, [value, *rest], label=shown)
+
+
+def _one_by_one(value: TypedSql, items: Sequence[TypedSql]) -> str:
+    """IN where an item can fail: as in Spark, null looks at none, and others up to an equal one."""
+    equal = " ".join(f"WHEN {value.sql} = {item.sql} THEN true" for item in items)
+    unknown = " OR ".join(f"{item.sql} IS NULL" for item in items)
+    return (
+        f"CASE WHEN {value.sql} IS NULL THEN NULL {equal} WHEN {unknown} THEN NULL ELSE false END"
+    )
 
 
 def like(part: TypedSql, pattern: TypedSql, escape: str) -> TypedSql:

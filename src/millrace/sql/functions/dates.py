@@ -9,6 +9,7 @@ from typing import Final
 
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import function
+from millrace.sql.functions.lenient_casts import wrapped
 from millrace.sql.functions.times.parsing_functions import DATES, written_out
 from millrace.sql.typed_sql import (
     NotNative,
@@ -97,6 +98,9 @@ def shifted(term: TypedSql, by: Span, sign: int) -> TypedSql:
         if base.type == DATE and by.months:
             months = f"CAST({sign * by.months} AS INTEGER)"
             return combined(f"spark_add_months({base.sql}, {months})", DATE, [base], raises=True)
+        if base.type == DATE:
+            count = f"CAST({sign * by.days} AS BIGINT)"
+            return combined(f"spark_date_add({base.sql}, {count})", DATE, [base])
         return combined(f"({base.sql} + {step})", base.type, [base], raises=True)
     # As Spark does it: 24 hours are a day of the calendar, which may have 23 or 25.
     days, rest = divmod(abs(by.micros), _DAY_MICROS)
@@ -161,7 +165,8 @@ def _add_months(name: str, args: list[TypedSql]) -> TypedSql:
 @function("datediff(end, start); date_diff(end, start)", group=DATES, least=2)
 def _datediff(name: str, args: list[TypedSql]) -> TypedSql:
     end, start = _day(name, args[0]), _day(name, args[1])
-    return combined(f"({end.sql} - {start.sql})", INT, [end, start], label=call_label(name, args))
+    days = wrapped(f"CAST({end.sql} - {start.sql} AS HUGEINT)", INT)
+    return combined(days, INT, [end, start], label=call_label(name, args))
 
 
 @function("last_day(d)", group=DATES)
@@ -281,6 +286,7 @@ def _months_between(name: str, args: list[TypedSql]) -> TypedSql:
     sql = f"spark_months_between({end.sql}, {start.sql})"
     if rounded:
         sql = f"spark_months_rounded({sql})"
+    sql = f"CASE WHEN {end.sql} IS NULL THEN NULL ELSE {sql} END"
     label = call_label(name, args[:2], "true" if rounded else "false")
     return combined(sql, DOUBLE, [end, start], label=label)
 

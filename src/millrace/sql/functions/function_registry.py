@@ -140,9 +140,11 @@ def call(name: str, arguments: list[TypedSql]) -> TypedSql:
 def call_tree(typer: Typer, name: str, arguments: list[exp.Expression]) -> TypedSql:
     """Call a function of the table, whose arguments are not typed yet."""
     known = FUNCTIONS[name]
+    _check_count(
+        known, len(arguments)
+    )  # First: another form may have words, as datediff(DAY, ...).
     if known.tree_build is None:
         return call(name, typer.typed_all(arguments))
-    _check_count(known, len(arguments))
     return known.tree_build(typer, name, arguments)
 
 

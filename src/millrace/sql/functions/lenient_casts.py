@@ -17,13 +17,14 @@ from millrace.sql.functions.cast_texts import (
     between,
     word_steps,
 )
-from millrace.sql.typed_sql import TypedSql, as_type, text_literal
+from millrace.sql.typed_sql import NotNative, TypedSql, as_type, text_literal
 from millrace.sql.types import (
     BYTE,
     DOUBLE,
     FLOAT,
     INT,
     LONG,
+    PRECISION_MAX,
     SHORT,
     SqlType,
     to_duckdb,
@@ -33,6 +34,8 @@ BITS: Final = {BYTE: 8, SHORT: 16, INT: 32, LONG: 64}
 # The digits before a point count; what follows it must be digits as well.
 _CUT_OFF: Final = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]*)"
 _WHOLE_PART: Final = r"[+-]?[0-9]*"
+DOUBLE_DIGITS_CERTAIN: Final = 15
+"""Doubles with no more digits before the point print the same digits in every Java."""
 
 
 def wrapped(whole: str, kind: SqlType) -> str:
@@ -73,6 +76,33 @@ def _floating_to_integer(term: TypedSql, to: SqlType) -> str:
     return wrapped(whole, to) if BITS[to] < BITS[step] else as_type(whole, to)
 
 
+def finite_digits(term: TypedSql, to: SqlType, *, tried: bool = False) -> str:
+    """The digits of a double as Java writes them, null for NaN and infinities."""
+    if to.precision - to.scale > DOUBLE_DIGITS_CERTAIN:
+        raise NotNative(
+            f"{term.type} cannot be cast to {to}",
+            found=f"{term.label or term.sql}: how Java writes a double of 2^53 or more depends on "
+            "its version",
+            fix=f"use a decimal with at most {DOUBLE_DIGITS_CERTAIN} digits before the point",
+        )
+    if to.scale == PRECISION_MAX:
+        raise NotNative(f"{term.type} cannot be cast to {to}", found=term.label or term.sql, fix="")
+    x = as_type(term.sql, DOUBLE)
+    # The engine does not check the digits before the point of a text with an exponent.
+    beyond = (
+        f"WHEN abs({x}) >= 1e{to.precision - to.scale} THEN CAST({x} AS VARCHAR) || ' is beyond'"
+    )
+    digits = f"CASE WHEN isnan({x}) OR isinf({x}) THEN NULL {beyond} ELSE CAST({x} AS VARCHAR) END"
+    if to.precision == to.scale:  # The engine reads no exponent into a type of fractions alone.
+        wider = f"DECIMAL({to.precision + 1},{to.scale})"
+        return f"TRY_CAST({digits} AS {wider})" if tried else f"CAST({digits} AS {wider})"
+    return digits
+
+
+def _floating_to_decimal(term: TypedSql, to: SqlType) -> str:
+    return _or_null(finite_digits(term, to, tried=True), to)
+
+
 def _text_to_integer(term: TypedSql, to: SqlType) -> str:
     x = term.sql
     good = f"regexp_full_match({x}, {between(BLANK_OR_DELETE, _CUT_OFF)})"
@@ -107,6 +137,7 @@ LENIENT: Final[dict[tuple[str, str], Callable[[TypedSql, SqlType], str | None]]]
     ("integer", "integer"): _integer_to_integer,
     ("integer", "decimal"): _fitting,
     ("floating", "integer"): _floating_to_integer,
+    ("floating", "decimal"): _floating_to_decimal,
     ("decimal", "decimal"): _fitting,
     ("decimal", "integer"): _decimal_to_integer,
     ("string", "integer"): _text_to_integer,

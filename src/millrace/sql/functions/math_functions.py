@@ -9,6 +9,7 @@ from millrace.sql.functions.arithmetic import arithmetic
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import function
 from millrace.sql.functions.number_functions import NUMBERS
+from millrace.sql.functions.times.time_macros import reads_times_of_day
 from millrace.sql.sql_mode import with_ansi
 from millrace.sql.typed_sql import NotNative, TypedSql, call_label, combined, require
 from millrace.sql.types import DOUBLE, INT, LONG, VOID
@@ -29,11 +30,11 @@ _EVERYWHERE: Final = {
     "acosh": f"CASE WHEN {{x}} < 1 THEN {_NAN} ELSE acosh({{x}}) END",
     "asinh": "asinh({x})",
     "expm1": (
-        "CASE WHEN {x} = 0 THEN {x} WHEN {x} < -745 THEN CAST(-1 AS DOUBLE) WHEN {x} > 709.7 THEN "
-        "exp({x}) ELSE 2 * exp({x} / 2) * sinh({x} / 2) END"
+        "CASE WHEN abs({x}) < 1e-200 THEN {x} WHEN {x} < -745 THEN CAST(-1 AS DOUBLE) "
+        "WHEN {x} > 709.7 THEN exp({x}) ELSE 2 * exp({x} / 2) * sinh({x} / 2) END"
     ),
     "log1p": (
-        "CASE WHEN {x} <= -1 THEN NULL WHEN {x} = 0 THEN {x} WHEN abs({x}) < 0.5 "
+        "CASE WHEN {x} <= -1 THEN NULL WHEN abs({x}) < 1e-200 THEN {x} WHEN abs({x}) < 0.5 "
         "THEN 2 * atanh({x} / (2 + {x})) ELSE ln(1 + {x}) END"
     ),
 }
@@ -163,5 +164,5 @@ def _failing(symbol: str, args: list[TypedSql]) -> TypedSql:
 
 def _no_failure(name: str, args: list[TypedSql]) -> None:
     numbers = all(part.type.is_numeric for part in args)
-    if not numbers or any(part.raises for part in args):
+    if not numbers or any(part.raises or reads_times_of_day(part.sql) for part in args):
         raise NotNative(f"{name} of numbers that cannot fail", fix="calculate them in columns")

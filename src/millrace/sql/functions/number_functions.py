@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from millrace.sql.functions.arithmetic import arithmetic, negated
+from millrace.sql.functions.arithmetic import arithmetic, keeps_digits, negated
 from millrace.sql.functions.casts import PLAIN_DOUBLE_MAX, cast
 from millrace.sql.functions.conditions import compare, to_common_type
 from millrace.sql.functions.function_registry import ANY_NUMBER, function
 from millrace.sql.functions.nested.nested_sql import not_here
+from millrace.sql.sql_mode import in_ansi_mode
 from millrace.sql.typed_sql import NotNative, TypedSql, call_label, combined, require
 from millrace.sql.types import BOOLEAN, DOUBLE, FLOAT, LONG, PRECISION_MAX, VOID, SqlType, decimal
 
@@ -28,7 +29,7 @@ def _double(name: str, part: TypedSql) -> TypedSql:
 
 @function("abs(x)", group=NUMBERS)
 def _abs(name: str, args: list[TypedSql]) -> TypedSql:
-    x = _number(name, args[0])
+    x = keeps_digits(_number(name, args[0]), name)
     return combined(
         f"abs({x.sql})", x.type, [x], label=call_label(name, args), raises=x.type.is_integer
     )
@@ -58,6 +59,8 @@ def _to_whole(shown: str, name: str, args: list[TypedSql]) -> TypedSql:
     wide = cast(x, DOUBLE)
     # NaN becomes zero, as a conversion of Java has it.
     sql = f"CASE WHEN isnan({wide.sql}) THEN CAST(0 AS DOUBLE) ELSE {step}({wide.sql}) END"
+    if in_ansi_mode():  # A cast would take 2^63 as well.
+        return combined(sql, LONG, [wide], label=label, raises=True)
     return cast(combined(sql, DOUBLE, [wide]), LONG, label=label)
 
 

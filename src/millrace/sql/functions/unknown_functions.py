@@ -11,7 +11,7 @@ from millrace.text import did_you_mean
 
 _OTHER_NAMES: Final = {"average": "avg", "strlen": "length"}
 """Names of other languages for functions that go by another name in Spark."""
-_WORDS_OF_SPARK: Final = frozenset({"timestampadd", "timestampdiff"})
+_WORDS_OF_SPARK: Final = frozenset({"timestampadd", "timestampdiff", "timediff"})
 """Calls that Spark's grammar knows, and that are no functions of it."""
 _WINDOW: Final = frozenset(
     {

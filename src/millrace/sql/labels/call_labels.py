@@ -55,6 +55,8 @@ def call_label(tree: exp.Anonymous, label: Label) -> str:
         return f"mode() WITHIN GROUP (ORDER BY {label(arguments[0])} DESC)"
     if name == "datepart" and len(arguments) == 2:  # noqa: PLR2004 - the field and the time
         return f"datepart({' FROM '.join(map(label, arguments))})"
+    if arguments and isinstance(arguments[0], exp.Var):  # datediff(MONTH, start, end)
+        name = "timestampadd" if name.endswith("add") else "timestampdiff"
     if name in _WITHOUT_SECOND:
         arguments = arguments[:1]
     ending = ""

@@ -23,12 +23,14 @@ _HEX: Final = re.compile(
 )
 _WORDS: Final = {"NaN": "nan", "+NaN": "nan", "-NaN": "nan"}
 _NAMES: Final = frozenset({"inf", "+inf", "-inf", "infinity", "+infinity", "-infinity", "nan"})
+_CHAR_MAX: Final = "\uffff"
+"""Java reads digits by chars of 16 bits, and takes none that needs two of them."""
 _EXPONENT_MAX: Final = 2**31 - 1
 _DIGITS_MAX: Final = 60
 _EXACT: Final = Context(prec=200_000, rounding=ROUND_HALF_UP, Emax=10**9, Emin=-(10**9))
 
 
-@vector_function("spark_decimal_text", ("VARCHAR", "INTEGER"), "VARCHAR")
+@vector_function("spark_decimal_text", ("VARCHAR", "INTEGER"), "VARCHAR", version=2)
 def _decimal_text(texts: pa.Array, scales: pa.Array) -> pa.Array:
     return per_value(texts, scales, call=decimal_text)
 
@@ -36,7 +38,7 @@ def _decimal_text(texts: pa.Array, scales: pa.Array) -> pa.Array:
 def decimal_text(text: str, scale: int) -> str | None:
     """The digits of a number, rounded half up; too many before the point stay too many."""
     match = _DECIMAL.fullmatch(text.strip(_BLANKS))
-    if match is None:
+    if match is None or max(text) > _CHAR_MAX:
         return None
     whole, behind = match[2] or "", match[3] or match[4] or ""
     exponent = int(match[5] or 0)

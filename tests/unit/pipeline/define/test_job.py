@@ -194,6 +194,8 @@ WRONG: list[tuple[Callable[[Step], object], str]] = [
     (lambda s: s.select(), r"select\(\) has no columns"),
     (lambda s: s.select("id", "id"), "several columns are named 'id'"),
     (lambda s: s.select(1), "select takes Spark SQL, found 1"),  # type: ignore[arg-type]
+    (lambda s: s.select("now() AS n"), "cannot ask for the current time(.|\n)*found: now"),
+    (lambda s: s.filter("current_date > DATE '2020-01-01'"), "cannot ask for the current time"),
     (lambda s: s.select("id AS _mr_x"), "column '_mr_x' begins with _mr_"),
     (lambda s: s.key_by(), r"key_by\(\) has no keys"),
     (lambda s: s.key_by("urls"), "no column 'urls', in key_by"),

@@ -7,7 +7,15 @@ from typing import Final
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import function
 from millrace.sql.functions.times.parsing_functions import DATES
-from millrace.sql.typed_sql import NotNative, TypedSql, call_label, combined, failure, require
+from millrace.sql.typed_sql import (
+    NotNative,
+    TypedSql,
+    call_label,
+    combined,
+    failure,
+    require,
+    tried,
+)
 from millrace.sql.types import (
     DATE,
     DOUBLE,
@@ -74,13 +82,20 @@ def _whole(name: str, part: TypedSql) -> TypedSql:
     return cast(part, INT)
 
 
+_DAY: Final = "make_date(CAST({y} AS BIGINT), CAST({m} AS BIGINT), CAST({d} AS BIGINT))"
+_CLOCK: Final = (
+    "(CAST({h} AS BIGINT) * 60 + CAST({n} AS BIGINT)) * 60000000 "
+    "+ CAST({s} * CAST(1000000 AS DECIMAL(7,0)) AS BIGINT)"
+)
+
+
 @function("make_date(year, month, day)", group=DATES, least=3)
 def _make_date(name: str, args: list[TypedSql]) -> TypedSql:
     parts = [_whole(name, part) for part in args]
-    listed = ", ".join(f"CAST({part.sql} AS BIGINT)" for part in parts)
     missing = " OR ".join(f"{part.sql} IS NULL" for part in parts)
     stop = failure("make_date has a year, month or day that is none")
-    sql = f"coalesce(TRY(make_date({listed})), CASE WHEN {missing} THEN NULL ELSE {stop} END)"
+    value = tried(_DAY, y=parts[0], m=parts[1], d=parts[2])
+    sql = f"coalesce({value}, CASE WHEN {missing} THEN NULL ELSE {stop} END)"
     return combined(sql, DATE, parts, label=call_label(name, args), raises=True)
 
 
@@ -100,15 +115,16 @@ def _make_timestamp(name: str, args: list[TypedSql]) -> TypedSql:
     if args[5].type == DOUBLE or not args[5].type.is_numeric:
         raise NotNative(f"{name} takes seconds as a decimal", fix="cast them to decimal(16, 6)")
     second = cast(args[5], decimal(16, 6))
-    year, month, day, hour, minute = (f"CAST({part.sql} AS BIGINT)" for part in parts)
-    micros = f"CAST({second.sql} * CAST(1000000 AS DECIMAL(7,0)) AS BIGINT)"
-    clock = f"({hour} * 60 + {minute}) * 60000000 + {micros}"
+    year, hour, minute = (f"CAST({parts[at].sql} AS BIGINT)" for at in (0, 3, 4))
+    y, m, d, h, n = parts
     # The sixtieth second is the first of the next minute, if it has no fraction.
     fits = (
         f"{hour} BETWEEN 0 AND 23 AND {minute} BETWEEN 0 AND 59 AND {second.sql} >= 0 "
         f"AND ({second.sql} < 60 OR {second.sql} = 60)"
     )
-    local = f"TRY(CAST(make_date({year}, {month}, {day}) AS TIMESTAMP) + to_microseconds({clock}))"
+    local = tried(
+        f"CAST({_DAY} AS TIMESTAMP) + to_microseconds({_CLOCK})", y=y, m=m, d=d, h=h, n=n, s=second
+    )
     value = f"CASE WHEN {fits} THEN {local} END"
     value = f"spark_instant({value})" if kind == TIMESTAMP else value
     every = [*parts, second]
@@ -121,7 +137,7 @@ def _make_timestamp(name: str, args: list[TypedSql]) -> TypedSql:
         raise NotNative(f"{name} of what can fail is Spark's", fix="calculate it in a column")
     beyond = f"{year} > 294246 OR {year} < -290307"
     stop = failure(f"{name} has a year beyond those of a timestamp")
-    is_day = f"TRY(make_date({year}, {month}, {day})) IS NOT NULL"
+    is_day = f"{tried(_DAY, y=y, m=m, d=d)} IS NOT NULL"
     value = f"CASE WHEN {fits} AND {is_day} AND ({beyond}) THEN {stop} ELSE {value} END"
     return combined(value, kind, every, label=call_label(name, args), raises=True)
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import function
+from millrace.sql.functions.lenient_casts import wrapped
 from millrace.sql.functions.times.date_patterns import read_pattern, written
 from millrace.sql.typed_sql import (
     NotNative,
@@ -106,7 +107,9 @@ def _from_unixtime(name: str, args: list[TypedSql]) -> TypedSql:
     require(args[0], args[0].type.is_integer, "a number of seconds", name)
     seconds = cast(args[0], LONG)
     pattern = written_out(args[1], name) if len(args) > 1 else _DEFAULT
-    instant = f"make_timestamptz({seconds.sql} * 1000000)"
+    micros = f"CAST({seconds.sql} AS HUGEINT) * 1000000"
+    # Beyond the years of a timestamp Java's product wraps around.
+    instant = f"make_timestamptz({wrapped(micros, LONG)})"
     label = call_label(name, args[:1], pattern)
     return combined(written(pattern, instant), STRING, [seconds], label=label, raises=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millrace.sql.engine_functions import macro
+from millrace.sql.engine_functions import macro, versions_in
 from millrace.sql.functions.times.zone_names import SHORT_ZONES, ZONE_NAMES
 from millrace.sql.types import DATE, TIMESTAMP, TIMESTAMP_NTZ
 
@@ -24,7 +24,7 @@ _EARLIEST: Final = "-9223000000000000000"
 _BLANK: Final = r"[\x00-\x20\x7f]*"
 _CLOCK: Final = (
     r"([01]?[0-9]|2[0-3])(?::([0-5]?[0-9])(?::([0-5]?[0-9])(?:\.([0-9]*))?"
-    r"([\x00-\x20]*[A-Za-z+-][A-Za-z0-9/_+:.~-]*)?)?)?"
+    r"(?:[\x00-\x20]*([A-Za-z+-][A-Za-z0-9/_+:.~-]*))?)?)?"
 )
 _YEAR_MONTH_DAY: Final = (
     r"([+-]?[0-9]{{4,{most}}})(?:-([0-9]{{1,2}})(?:-([0-9]{{1,2}})(?:{rest})?)?)?"
@@ -39,6 +39,16 @@ _PLAIN_MOMENT: Final = (
 _OFFSET: Final = (
     "(?:UTC|GMT|UT)?[+-](?:[0-9]{1,2}|[0-9]{4}|[0-9]{6}|[0-9]{2}:[0-9]{2}(?::[0-9]{2})?)"
 )
+TIME_OF_DAY: Final = "spark_time_of_day"
+NO_DATE: Final = (
+    "has no date: Spark would take the day of the run, and saved rows would be wrong on the next "
+    "day; to fix: put a date before it"
+)
+MICROS_VARIABLE: Final = "run_micros"
+"""The variable of the engine that has the moment of the run."""
+_RUN_MICROS: Final = f"CAST(getvariable('{MICROS_VARIABLE}') AS BIGINT)"
+_RUN_INSTANT: Final = f"make_timestamptz({_RUN_MICROS})"
+_USUAL: Final = "d BETWEEN DATE '0001-01-01' AND DATE '9999-12-31'"
 _CLOCK_NAMES: Final = "'hour', 'minute', 'second', 'fraction', 'zone'"
 
 
@@ -136,31 +146,11 @@ macro(
     "THEN TRY_CAST(rtrim(text, 'Z') AS TIMESTAMP) END",
 )
 macro(
-    "spark_time_of_day",
-    "text",
-    f"list_transform([regexp_extract(text, '{_TIME_OF_DAY}', [{_CLOCK_NAMES}])], lambda tg: "
-    "CASE WHEN tg.hour = '' OR (tg.minute = '' AND NOT starts_with(text, 'T')) THEN NULL "
-    "ELSE error('the time of day ' || text || ' has no date: Spark would take the day of the run, "
-    "and saved rows would be wrong on the next day; to fix: put a date before it') END)[1]",
-)
-"""Null if the text is no time of day. One that is has another value each day, so it is refused."""
-macro(
-    "spark_text_to_timestamp",
-    "text",
-    "list_transform([spark_plain_moment(text)], lambda pm: "
-    "CASE WHEN pm IS NOT NULL AND ends_with(text, 'Z') THEN make_timestamptz(epoch_us(pm)) "
-    "WHEN pm IS NOT NULL THEN spark_instant(pm) WHEN text IS NULL THEN NULL ELSE "
-    "list_transform([spark_moment_parts(text)], lambda mp: CASE "
-    "WHEN mp.year = '' THEN spark_time_of_day(text) "
-    "WHEN mp.zone = '' THEN spark_instant(spark_moment_of_parts(mp)) "
-    "ELSE spark_instant_at(trim(mp.zone), spark_moment_of_parts(mp)) END)[1] END)[1]",
-)
-macro(
     "spark_text_to_timestamp_ntz",
     "text",
     "CASE WHEN text IS NULL THEN NULL ELSE coalesce(spark_plain_moment(text), "
     "list_transform([spark_moment_parts(text)], lambda mp: CASE WHEN mp.zone = '' "
-    "OR spark_instant_at(trim(mp.zone), TIMESTAMP '2000-01-01') IS NOT NULL "
+    "OR spark_instant_at(mp.zone, TIMESTAMP '2000-01-01') IS NOT NULL "
     "THEN spark_moment_of_parts(mp) END)[1]) END",
 )
 macro(
@@ -195,9 +185,9 @@ macro(
 macro(
     "spark_date_add",
     "d, days",
-    "coalesce(TRY(d + CAST(days AS INTEGER)), "
-    "make_date(CAST(((CAST(d - DATE '1970-01-01' AS BIGINT) + days "
-    "+ 2147483648) & 4294967295) - 2147483648 AS INTEGER)))",
+    f"CASE WHEN {_USUAL} AND days BETWEEN -2000000 AND 2000000 THEN d + CAST(days AS INTEGER) "
+    "ELSE make_date(CAST(((CAST(d - DATE '1970-01-01' AS BIGINT) + days "
+    "+ 2147483648) & 4294967295) - 2147483648 AS INTEGER)) END",
 )
 """Some days later; days wrap around at the ends of their 32 bits."""
 macro(
@@ -217,6 +207,33 @@ macro(
     "WHEN spark_zone_known(lz) THEN timezone(lz, instant) END)[1]",
 )
 """The local time of an instant in a zone; null if there is no such zone."""
+macro(
+    TIME_OF_DAY,
+    "text",
+    f"list_transform([regexp_extract(text, '{_TIME_OF_DAY}', [{_CLOCK_NAMES}])], lambda tg: "
+    "CASE WHEN tg.hour = '' OR (tg.minute = '' AND NOT starts_with(text, 'T')) THEN NULL "
+    f"WHEN {_RUN_MICROS} IS NULL THEN CAST('the time of day ' || text || ' {NO_DATE}' "
+    "AS TIMESTAMPTZ) "
+    f"WHEN tg.zone = '' THEN spark_instant(CAST(CAST(CAST({_RUN_INSTANT} AS TIMESTAMP) AS DATE) "
+    "AS TIMESTAMP) + to_microseconds(spark_day_micros(tg))) "
+    "ELSE list_transform([CAST(CAST(spark_local_in(tg.zone, "
+    f"{_RUN_INSTANT}) AS DATE) AS TIMESTAMP)], lambda td: spark_instant_at(tg.zone, "
+    "td + to_microseconds(spark_day_micros(tg))))[1] END)[1]",
+)
+"""Null if the text is no time of day. One that is has another value each day: without the moment of
+the run it fails, by a cast as error() has no place within TRY. Then the query runs again with that
+moment, and is not recognised in other runs."""
+macro(
+    "spark_text_to_timestamp",
+    "text",
+    "list_transform([spark_plain_moment(text)], lambda pm: "
+    "CASE WHEN pm IS NOT NULL AND ends_with(text, 'Z') THEN make_timestamptz(epoch_us(pm)) "
+    "WHEN pm IS NOT NULL THEN spark_instant(pm) WHEN text IS NULL THEN NULL ELSE "
+    "list_transform([spark_moment_parts(text)], lambda mp: CASE "
+    "WHEN mp.year = '' THEN spark_time_of_day(text) "
+    "WHEN mp.zone = '' THEN TRY(spark_instant(spark_moment_of_parts(mp))) "
+    "ELSE TRY(spark_instant_at(mp.zone, spark_moment_of_parts(mp))) END)[1] END)[1]",
+)
 macro(
     "spark_floor_div",
     "n, size",
@@ -265,6 +282,12 @@ macro(
 macro(
     "spark_add_months",
     "d, months",
-    "coalesce(TRY(CAST(d + to_months(months) AS DATE)), "
-    "spark_same_day_of_month(d, CAST(year(d) AS BIGINT) * 12 + month(d) - 1 + months))",
+    f"CASE WHEN {_USUAL} AND months BETWEEN -60000 AND 60000 "
+    "THEN CAST(d + to_months(months) AS DATE) ELSE "
+    "spark_same_day_of_month(d, CAST(year(d) AS BIGINT) * 12 + month(d) - 1 + months) END",
 )
+
+
+def reads_times_of_day(sql: str) -> bool:
+    """Whether some text of a query may be a time of day: without a moment of the run it fails."""
+    return TIME_OF_DAY in versions_in(sql)
