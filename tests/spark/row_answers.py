@@ -7,6 +7,7 @@ that fails is asked again for each row, and Spark catches its errors row by row.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pyspark.sql.classic.column import Column
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from millrace.engine.function_install import install_functions
+from millrace.engine.run_values import RunValues, day_of
 from millrace.errors import UserError
 from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.expressions import expression_of
@@ -29,6 +31,8 @@ from millrace.sql.types import to_arrow
 
 FAILS = "fails"
 NOT_NATIVE = "not native"
+FAILING_MAX = 4
+"""Rows that fail cost a query each: of one expression so many are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,11 @@ class Answers:
 
     kind: str
     values: tuple[object, ...]
+
+    @property
+    def failing(self) -> list[int]:
+        """The rows that fail."""
+        return [row for row, value in enumerate(self.values) if value == FAILS]
 
 
 def listed(path: Path, *sections: str) -> list[str]:
@@ -59,6 +68,8 @@ class EngineAnswers:
         self._connection = duckdb.connect(config={"threads": 1})
         install_functions(self._connection)
         self._connection.execute(f"SET TimeZone = '{zone}'")
+        micros = time.time_ns() // 1_000
+        RunValues(micros=micros, day=day_of(micros, zone)).give(self._connection)
         self._connection.register("given", table)
         self._connection.execute("CREATE TABLE t AS SELECT * FROM given")
 
@@ -66,8 +77,11 @@ class EngineAnswers:
         """Close the connection."""
         self._connection.close()
 
-    def __call__(self, case: str) -> Answers:
-        """The answers to one expression."""
+    def __call__(self, case: str, failing: Sequence[int] = ()) -> Answers:
+        """The answers to one expression.
+
+        Rows that are expected to fail are asked one by one, and of many only the first.
+        """
         try:
             tree = read(case)
             typer = ExpressionTyper(NameScope(self._table.schema))
@@ -77,22 +91,31 @@ class EngineAnswers:
         except (ExpressionRefused, UserError):
             return Answers(FAILS, ())
         sql, kind = expression.sql, to_arrow(expression.type)
+        alone = failing[:FAILING_MAX]
+        rest = [row for row in range(len(self._table)) if row not in set(failing)]
         try:
-            answer = self._connection.sql(f"SELECT {sql} AS v FROM t ORDER BY id").to_arrow_table()
-            values = self._values(answer, kind)
+            listed = ", ".join(map(str, rest)) or "-1"
+            answer = self._connection.sql(
+                f"SELECT {sql} AS v FROM t WHERE id IN ({listed}) ORDER BY id"
+            ).to_arrow_table()
+            values = dict(zip(rest, self._values(answer, kind), strict=True))
         except duckdb.Error:
-            values = self._by_rows(sql, kind)
-        return Answers(_kind(kind), tuple(values))
+            alone = range(len(self._table))
+            values = {}
+        values |= self._by_rows(sql, kind, alone)
+        every = tuple(values.get(row, FAILS) for row in range(len(self._table)))
+        return Answers(_kind(kind), every)
 
-    def _by_rows(self, sql: str, kind: pa.DataType) -> list[object]:
-        values: list[object] = []
-        self._connection.execute(f"PREPARE a_row AS SELECT {sql} AS v FROM t WHERE id = $1")
-        for row in range(len(self._table)):
+    def _by_rows(self, sql: str, kind: pa.DataType, rows: Sequence[int]) -> dict[int, object]:
+        values: dict[int, object] = {}
+        if rows:
+            self._connection.execute(f"PREPARE a_row AS SELECT {sql} AS v FROM t WHERE id = $1")
+        for row in rows:
             try:
                 answer = self._connection.sql(f"EXECUTE a_row({row})").to_arrow_table()
-                values += self._values(answer, kind)
+                values[row] = self._values(answer, kind)[0]
             except duckdb.Error:
-                values.append(FAILS)
+                values[row] = FAILS
         return values
 
     def _values(self, answer: pa.Table, kind: pa.DataType) -> list[object]:
@@ -116,7 +139,7 @@ class SparkAnswers:
 
     def __call__(self, cases: Sequence[str]) -> list[Answers]:
         """The answers to some expressions."""
-        kinds = [self._kind(case) for case in cases]
+        kinds = self._kinds(cases)
         good = [case for case, kind in zip(cases, kinds, strict=True) if kind]
         columns = [column for case in good for column in self._caught(case)]
         answer = self._frame.orderBy("id").select(*columns).toArrow()
@@ -133,14 +156,18 @@ class SparkAnswers:
             Answers(kind, tuple(next(values))) if kind else Answers(FAILS, ()) for kind in kinds
         ]
 
-    def _kind(self, case: str) -> str:
-        """The type of an expression as Arrow has it; empty if Spark refuses it at the call."""
+    def _kinds(self, cases: Sequence[str]) -> list[str]:
+        """The types of expressions as Arrow has them; empty if Spark refuses one at the call."""
+        named = [f"{case} AS c{number}" for number, case in enumerate(cases)]
         try:
-            schema = to_arrow_schema(self._frame.selectExpr(f"{case} AS v").schema, timezone="UTC")
+            schema = to_arrow_schema(self._frame.selectExpr(*named).schema, timezone="UTC")
         except Exception as error:  # noqa: BLE001 - Spark's errors share no base
             _check_of_sql(error)
-            return ""
-        return _kind(schema.field(0).type)
+            if len(cases) == 1:
+                return [""]
+            half = len(cases) // 2
+            return self._kinds(cases[:half]) + self._kinds(cases[half:])
+        return [_kind(kind) for kind in schema.types]
 
     def _caught(self, case: str) -> list[Column]:
         """Its value, null where it fails; and whether it is null, null where it fails."""

@@ -37,27 +37,22 @@ def frame(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         frame.unpersist()
 
 
-def compared(frame: DataFrame, cases: list[str], zone: str) -> list[str]:
+def compared(frame: DataFrame, cases: list[str], zone: str, *, ansi: bool = True) -> list[str]:
     """What differs from Spark in a time zone."""
+    given = {"spark.sql.session.timeZone": zone, "spark.sql.ansi.enabled": str(ansi).lower()}
+    with settings(frame.sparkSession, given):
+        theirs = SparkAnswers(frame)(cases)
     engine = EngineAnswers(TABLE, zone)
-    try:
-        mine = [engine(case) for case in cases]
-    finally:
-        engine.close()
-    assert [case for case, own in zip(cases, mine, strict=True) if own.kind == NOT_NATIVE] == []
-    with settings(frame.sparkSession, {"spark.sql.session.timeZone": zone}):
-        return differences(cases, mine, SparkAnswers(frame)(cases), TABLE)
+    with with_ansi(ansi=ansi):
+        mine = [engine(case, own.failing) for case, own in zip(cases, theirs, strict=True)]
+    engine.close()
+    native = sum(own.kind != NOT_NATIVE for own in mine)
+    assert native == len(cases) if ansi else native > len(cases) // 2
+    return differences(cases, mine, theirs, TABLE)
 
 
 def test_without_ansi_mode_every_native_case_still_equals_sparks(frame: DataFrame) -> None:
-    cases = listed(CASES)
-    engine = EngineAnswers(TABLE)
-    with with_ansi(ansi=False):
-        mine = [engine(case) for case in cases]
-    engine.close()
-    assert sum(own.kind != NOT_NATIVE for own in mine) > len(cases) // 2
-    with settings(frame.sparkSession, {"spark.sql.ansi.enabled": "false"}):
-        assert differences(cases, mine, SparkAnswers(frame)(cases), TABLE) == []
+    assert compared(frame, listed(CASES), "UTC", ansi=False) == []
 
 
 def test_every_row_of_every_case_equals_sparks(frame: DataFrame) -> None:
