@@ -256,6 +256,7 @@ def main() -> None:
             ours, theirs = millrace_reading(query, workspace), duckdb_reading(db, on_duckdb)
             total = [total[0] + ours.bytes, total[1] + theirs.bytes]
             more += ours.bytes > theirs.bytes * MORE
+            print(title, ours, theirs, file=sys.stderr, flush=True)
             shown.add_row(
                 title,
                 f"{ours.bytes / 1e6:.2f}",

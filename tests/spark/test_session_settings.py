@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,30 @@ def test_a_setting_that_changes_texts_lets_spark_read_them(
         dataset = assert_as_spark(ws, spark, text)
         assert f"{name} = {value}" in dataset.explain()
         assert ws.range(3).count() == 3
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"spark.sql.session.timeZone": "America/Los_Angeles"},
+        {"spark.sql.parser.escapedStringLiterals": "true"},
+        {"spark.sql.caseSensitive": "true", "spark.sql.ansi.enabled": "false"},
+    ],
+)
+def test_parameters_have_their_values_under_all_settings(
+    ws: mr.Workspace, spark: SparkSession, given: dict[str, str]
+) -> None:
+    noon = dt.datetime(2020, 7, 1, 12, 0, 0, 5)  # noqa: DTZ001 - of this process's zone
+    named = {"text": "a\\d'\"", "day": dt.date(2020, 2, 29), "noon": noon, "least": 1, "no": None}
+    by_name = "SELECT k, :text AS x, :day AS d, :noon AS n, :no AS o FROM t WHERE k >= :least"
+    listed = [1.5, b"\x00'", noon.replace(tzinfo=dt.UTC), dt.timedelta(days=2, seconds=3)]
+    in_order = "SELECT k, ? AS a, ? AS b, ? AS c, ? AS d FROM t"
+    with settings(spark, given):
+        for text, arguments in ((by_name, named), (in_order, listed[:3]), (in_order, listed)):
+            asked = text if len(arguments) > 3 else text.replace(", ? AS d", "")
+            ours = ws.sql(asked, arguments).to_arrow()
+            assert_same(ours, spark.sql(asked, args=arguments).toArrow())
 
 
 def test_columns_mean_the_same_however_texts_are_read(

@@ -17,9 +17,9 @@ from millrace.config import Config
 from millrace.errors import UserError
 from millrace.plan.builders.build_context import BuildContext, UserFunctions
 from millrace.plan.builders.build_on_spark import on_spark
-from millrace.plan.builders.operators import spark_name
+from millrace.plan.builders.operators import reason_of, spark_name
 from millrace.plan.nodes.node import Node
-from millrace.plan.nodes.on_spark import SparkQuery
+from millrace.plan.nodes.on_spark import SparkQuery, SparkText
 from millrace.plan.planner.plan_depth import check_plan_size
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.spark_analyzer import SparkAnalyzer
@@ -27,9 +27,9 @@ from millrace.plan.statements.parameters import Arguments, with_arguments
 from millrace.plan.statements.statement import statement_relation
 from millrace.sql.expressions import as_user_error
 from millrace.sql.parser import read
-from millrace.sql.sql_mode import SqlMode, current_mode, in_mode
+from millrace.sql.sql_mode import SqlMode, in_mode
 from millrace.sql.text_limits import limits_of
-from millrace.sql.typed_sql import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 _FORMATS: Final = frozenset({"parquet", "csv", "json", "arrow"})
 _WORD: Final = re.compile(r"\w+|(?<=`)[^`]+(?=`)")
@@ -107,28 +107,28 @@ class SqlViews:
         """The rows of a statement."""
         mode = self._spark.mode
         with limits_of(self._config), in_mode(mode), as_user_error(f"sql({text!r})"):
-            if mode.text_on_spark is not None or mode.case_sensitive:
-                relation = self._text_on_spark(text, arguments)
-            else:
-                tree = with_arguments(read(text), arguments)
-                relation = statement_relation(self.context(), tree)
+            relation = self._relation_of(text, arguments, mode)
         check_plan_size(relation.node, self._config)
         return relation
 
-    def _text_on_spark(self, text: str, arguments: Arguments) -> Relation:
-        """The rows of a text that Spark reads as it is: the session gives it another meaning."""
-        mode = current_mode()
-        setting = mode.text_on_spark or "spark.sql.caseSensitive = true"
-        if arguments:
-            raise ExpressionRefused(
-                f"the session has {setting}, and then a text has no parameters here",
-                found=text,
-                fix="write the values into the text",
-            )
+    def _relation_of(self, text: str, arguments: Arguments, mode: SqlMode) -> Relation:
+        if mode.text_on_spark is not None or mode.case_sensitive:
+            setting = mode.text_on_spark or "spark.sql.caseSensitive = true"
+            reason = f"the session has {setting}, and Spark reads the text otherwise then"
+            return self._text_on_spark(text, arguments, reason)
+        tree = read(text)
+        try:
+            tree = with_arguments(tree, arguments)
+        except NotNative as refused:
+            return self._text_on_spark(text, arguments, reason_of(refused))
+        return statement_relation(self.context(), tree)
+
+    def _text_on_spark(self, text: str, arguments: Arguments, reason: str) -> Relation:
+        """The rows of a text that Spark reads as it is."""
         words = {word.lower(): word for word in _WORD.findall(text)}.values()
         inputs = [(w, self._views[w.lower()].output()) for w in words if w.lower() in self._views]
-        reason = f"the session has {setting}, and Spark reads the text otherwise then"
-        return relation_of(self._on_spark(inputs, text, reason))
+        given = SparkText(text=text, arguments=arguments) if arguments else text
+        return relation_of(self._on_spark(inputs, given, reason))
 
     def table(self, name: str) -> Relation:
         """The rows of a view or table, by its name as SQL has it."""

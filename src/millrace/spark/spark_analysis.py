@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from millrace.config import Config
 from millrace.errors import UnsupportedType, UserError
 from millrace.identity.schemas import plain_schema
-from millrace.plan.nodes.on_spark import SparkCall, SparkCode, SparkQuery
+from millrace.plan.nodes.on_spark import SparkCall, SparkCode, SparkQuery, SparkText
 from millrace.spark.frames.rows_as_frames import spark_types
 from millrace.spark.spark_presence import call_spark
 
@@ -66,9 +66,9 @@ class SparkAnalysis:
         spark = self._spark()
 
         def schema() -> StructType:
-            if not isinstance(query, str):
+            if isinstance(query, SparkCall | SparkCode):
                 return built_frame(query, [spark.sql(text) for text in relations.values()]).schema
-            return spark.sql(with_inputs(query, relations)).schema
+            return frame_of_text(spark, query, relations).schema
 
         try:
             types = call_spark(spark, self._config, schema)
@@ -104,6 +104,17 @@ def _nullable(types: DataType) -> Any:  # noqa: ANN401 - the kind of type that i
             return StructType(fields)
         case _:
             return types
+
+
+def frame_of_text(
+    spark: SparkSession, query: str | SparkText, relations: Mapping[str, str]
+) -> DataFrame:
+    """The DataFrame of SQL in which names stand for other queries."""
+    if isinstance(query, str):
+        return spark.sql(with_inputs(query, relations))
+    given = query.arguments
+    arguments = dict(given) if isinstance(given, Mapping) else list(given)
+    return spark.sql(with_inputs(query.text, relations), args=arguments)
 
 
 def with_inputs(query: str, relations: Mapping[str, str]) -> str:

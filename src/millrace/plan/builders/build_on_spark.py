@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from millrace.identity.schemas import check_names
 from millrace.plan.nodes.node import Node
-from millrace.plan.nodes.on_spark import OnSpark, SparkCall, SparkCode, SparkQuery, SparkWork
+from millrace.plan.nodes.on_spark import (
+    OnSpark,
+    SparkCall,
+    SparkCode,
+    SparkQuery,
+    SparkText,
+    SparkWork,
+)
 from millrace.plan.nodes.project import select_only
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.sql.spark_text import columns_read, why_of_today, why_unrecognised
 from millrace.sql.sql_mode import current_mode
+
+_NOT_READ: Final = "its text was not read here: the session gives texts another meaning"
 
 
 def on_spark(
@@ -43,7 +53,7 @@ def on_spark(
             times=any(_holds(schema, pt.is_timestamp) for schema in schemas.values()),
         )
     if unrecognised is None and _reads_otherwise():
-        unrecognised = "its text was not read here: the session gives texts another meaning"
+        unrecognised = _NOT_READ
     work = SparkWork(
         inputs=_narrowed(inputs, query), query=query, reason=reason, unrecognised=unrecognised
     )
@@ -77,8 +87,10 @@ def _narrowed(
     return tuple((name, select_only(node, read[name])) for name, node in inputs)
 
 
-def _why_call_unrecognised(call: SparkCall | SparkCode) -> str | None:
+def _why_call_unrecognised(call: SparkText | SparkCall | SparkCode) -> str | None:
     """Rows that are chosen at random are recognised by their seed, code by its identity."""
+    if isinstance(call, SparkText):
+        return "its text was not read here: Spark puts the values of its parameters in"
     if isinstance(call, SparkCode):
         return None if call.identity is not None else "code for Spark has no identity here"
     random = {"sample": 3, "sampleBy": 3, "randomSplit": 2}

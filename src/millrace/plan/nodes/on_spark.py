@@ -6,7 +6,7 @@ that its query has for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -44,7 +44,18 @@ class SparkCode:
         return self.text
 
 
-SparkQuery = str | SparkCall | SparkCode
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkText:
+    """SQL with values for its parameters, which Spark reads as it is."""
+
+    text: str
+    arguments: Mapping[str, Any] | Sequence[Any]
+
+    def __str__(self) -> str:
+        return f"{self.text} with {self.arguments!r}"
+
+
+SparkQuery = str | SparkText | SparkCall | SparkCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

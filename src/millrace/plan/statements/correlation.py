@@ -81,6 +81,7 @@ def read_subquery(scope: QueryScope, outer: Relation, query: exp.Expression, use
         try:
             return _usable(_correlated(scope, outer, bare, use), use)
         except NotNative as refused:
+            # Spark applies LIMIT before it compares with the outer row, or after, as it is written.
             if bare.args.get("limit") is not None or bare.args.get("offset") is not None:
                 raise
             return _by_domain(scope, outer, bare, refused)

@@ -163,14 +163,19 @@ def _by_keys(query: exp.Select, keys: Sequence[exp.Column], marker: str | None) 
         if tree.args.get("having"):
             tree.set("having", exp.Having(this=_where(tree.args["having"].this, there)))
     group = tree.args.get("group")
-    if group is not None and {key for key, value in group.args.items() if value} - _PLAIN_GROUPS:
-        raise NotNative("grouping sets in a subquery of the outer query's rows", fix="")
     if group is not None or marker is not None:
-        listed = list(group.expressions) if group is not None else []
-        if any(isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets) for part in listed):
-            raise NotNative("grouping sets in a subquery of the outer query's rows", fix="")
-        tree.set("group", exp.Group(expressions=[*listed, *(key.copy() for key in keys)]))
+        tree.set("group", _group_of_keys(group, keys))
     return _first_of_keys(query, tree, keys)
+
+
+def _group_of_keys(group: exp.Group | None, keys: Sequence[exp.Column]) -> exp.Group:
+    """GROUP BY with further keys, which are in every grouping set."""
+    if group is None:
+        return exp.Group(expressions=[key.copy() for key in keys])
+    clauses = {name: value for name, value in group.args.items() if value}
+    if clauses.keys() - _PLAIN_GROUPS:
+        raise NotNative("this GROUP BY in a subquery of the outer query's rows", fix="")
+    return exp.Group(expressions=[*group.expressions, *(key.copy() for key in keys)])
 
 
 def _where(tree: exp.Expression, there: exp.Expression) -> exp.Expression:

@@ -137,23 +137,35 @@ def _add(tables: _Tables, join: exp.Join) -> None:
     if how in ("inner", "cross"):
         tables.tables.append(right)
         tables.after_cross = tables.after_cross or on is None
-        if on is not None:
-            tables.conditions += [_on(part, tables.seen) for part in split(on)]
+        parts = [] if on is None else split(on)
+        plain = [part for part in parts if not part.find(exp.Query)]
+        tables.conditions += [resolve(part, tables.seen.attributes) for part in plain]
+        if len(plain) < len(parts):
+            asked = [part for part in parts if part.find(exp.Query)]
+            tables.tables = [tables.scope.kept(tables.settle(), asked)]
         return
     if how in _KEEP_THE_LEFT and len(tables.tables) > 1:
         known, rest = _known(tables.where, tables.seen)
         tables.conditions += known
         tables.where[:] = rest
-    left = tables.settle()
-    both = Relation(left.node, (*left.attributes, *right.attributes))
-    condition = None if on is None else _on(on, both)
-    tables.tables = [join_on(tables.scope.context, left, right, how, condition)]
+    tables.tables = [_outer_join(tables.scope, tables.settle(), right, how, on)]
 
 
-def _on(condition: exp.Expression, seen: Relation) -> exp.Expression:
-    if condition.find(exp.Query):
-        raise NotNative("a subquery in ON", found=condition.sql("spark"), fix="")
-    return resolve(condition, seen.attributes)
+def _outer_join(
+    scope: QueryScope, left: Relation, right: Relation, how: JoinKind, on: exp.Expression | None
+) -> Relation:
+    """A join that is no inner join; subqueries of its condition are columns of a side."""
+    seen = (*left.attributes, *right.attributes)
+    if on is None or not on.find(exp.Query):
+        condition = None if on is None else resolve(on, seen)
+        return join_on(scope.context, left, right, how, condition)
+    (wider_left, wider_right), condition = scope.as_columns([left, right], on)
+    both = (*wider_left.attributes, *wider_right.attributes)
+    joined = join_on(scope.context, wider_left, wider_right, how, resolve(condition, both))
+    if how in ("semi", "anti"):
+        return left.over(joined.node)
+    kept = [a for a in joined.attributes if not a.hidden or a in seen]
+    return Relation(joined.node, tuple(kept))
 
 
 def _kind(join: exp.Join) -> JoinKind:

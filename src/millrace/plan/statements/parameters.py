@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Final
 
 from sqlglot import exp
 
 from millrace.sql.parser import LITERAL, POSITION
-from millrace.sql.typed_sql import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused, NotNative
 from millrace.text import listed
 
 Arguments = Mapping[str, object] | Sequence[object] | None
@@ -60,13 +60,15 @@ def literal(value: object) -> exp.Expression:
         case bytes():
             return exp.HexString(this=value.hex())
         case datetime():
-            return _cast(exp.Literal.string(value.isoformat(sep=" ")), "timestamp")
+            # As in Spark, a time without a zone is one of this process's zone.
+            instant = value.astimezone(UTC).isoformat(sep=" ")
+            return _cast(exp.Literal.string(instant), "timestamp")
         case date():
             return _cast(exp.Literal.string(value.isoformat()), "date")
         case list() | tuple():
             return exp.Anonymous(this="array", expressions=[literal(part) for part in value])
         case _:
-            raise ExpressionRefused(
+            raise NotNative(
                 "a parameter of this type has no literal",
                 found=f"{value!r} of type {type(value).__name__}",
                 fix="give a number, text, date, time, bytes, a list of these, or None",

@@ -29,6 +29,11 @@ class StatementParts(Protocol):
     ) -> Relation:
         """The rows for which all conditions are true."""
 
+    def as_columns(
+        self, scope: QueryScope, sides: Sequence[Relation], tree: exp.Expression
+    ) -> tuple[list[Relation], exp.Expression]:
+        """The sides of a join with columns for subqueries of its condition, and the condition."""
+
     def over(self, scope: QueryScope, relation: Relation, tree: exp.Select) -> Relation:
         """The clauses behind WHERE, over given rows."""
 
@@ -59,6 +64,12 @@ class QueryScope:
     def kept(self, relation: Relation, conditions: Sequence[exp.Expression]) -> Relation:
         """The rows for which all conditions are true."""
         return self.parts.kept(self, relation, conditions)
+
+    def as_columns(
+        self, sides: Sequence[Relation], tree: exp.Expression
+    ) -> tuple[list[Relation], exp.Expression]:
+        """The sides of a join with columns for subqueries of its condition, and the condition."""
+        return self.parts.as_columns(self, sides, tree)
 
     def over(self, relation: Relation, tree: exp.Select) -> Relation:
         """The clauses of a query behind WHERE, over given rows."""

@@ -16,6 +16,7 @@ from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_udf_calls import noted_calls
 from millrace.plan.relation import Relation
 from millrace.plan.statements.from_clause import from_rows
+from millrace.plan.statements.on_subqueries import as_side_columns
 from millrace.plan.statements.order_clauses import ordered_and_limited
 from millrace.plan.statements.query_on_spark import query_on_spark
 from millrace.plan.statements.query_scope import QueryScope, aliased
@@ -64,6 +65,12 @@ class _Parts:
     ) -> Relation:
         """The rows for which all conditions are true."""
         return filtered(scope, relation, conditions)
+
+    def as_columns(
+        self, scope: QueryScope, sides: Sequence[Relation], tree: exp.Expression
+    ) -> tuple[list[Relation], exp.Expression]:
+        """The sides of a join with columns for subqueries of its condition, and the condition."""
+        return as_side_columns(scope, sides, tree)
 
     def over(self, scope: QueryScope, relation: Relation, tree: exp.Select) -> Relation:
         """The clauses behind WHERE, over given rows."""

@@ -63,7 +63,7 @@ def _filtered(scope: QueryScope, relation: Relation, part: exp.Expression) -> Re
     bare, negated = _without_not(part)
     attributes = relation.attributes
     if isinstance(bare, exp.Exists):
-        inner = _inner_rows(scope, relation, _some(bare.this), "rows")
+        inner = _inner_rows(scope, relation, bare.this, "rows")
         return _semi(scope, relation, _some_row(inner), [], negated=negated)
     if (
         isinstance(bare, exp.In)
@@ -114,21 +114,6 @@ def _semi(
     condition = all_of(parts) if parts else None
     joined = join_on(scope.context, relation, inner.relation, how, condition)
     return relation.over(joined.node)
-
-
-def _some(query: exp.Expression) -> exp.Expression:
-    """A query with a row where this one has some: as many as there may be, in any order."""
-    bare = query
-    while isinstance(bare, exp.Subquery) and not bare.args.get("with_"):
-        bare = bare.this
-    limit = bare.args.get("limit")
-    if not isinstance(bare, exp.Select) or limit is None or bare.args.get("offset") is not None:
-        return query
-    if not limit.expression.name.isdigit() or int(limit.expression.name) == 0:
-        return query
-    out = bare.copy()
-    out.set("limit", None)
-    return out
 
 
 def _some_row(inner: InnerRows) -> InnerRows:
@@ -242,7 +227,7 @@ def _replaced(
 def _exists_flag(
     scope: QueryScope, relation: Relation, tree: exp.Exists
 ) -> tuple[Relation, exp.Expression]:
-    inner = _some_row(_inner_rows(scope, relation, _some(tree.this), "keys"))
+    inner = _some_row(_inner_rows(scope, relation, tree.this, "keys"))
     pairs = inner.key_pairs()
     joined, flag = _flagged(scope, relation, inner, pairs)
     return joined, exp.Paren(this=_is_set(flag))

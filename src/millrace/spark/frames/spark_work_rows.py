@@ -27,7 +27,7 @@ from millrace.spark.session_settings import given_settings
 from millrace.spark.spark_analysis import (
     arrow_columns,
     built_frame,
-    with_inputs,
+    frame_of_text,
 )
 from millrace.spark.spark_presence import call_spark
 from millrace.sql.spark_text import called_names
@@ -71,7 +71,7 @@ def recognise(
     elif isinstance(work.query, SparkCode):
         query = [work.query.text, work.query.identity]
     else:
-        query = work.query
+        query = str(work.query)
     inputs = [
         [name, [[f.name, str(f.type)] for f in answer.schema], _contents(answer)]
         for (name, _), answer in zip(work.inputs, answers, strict=True)
@@ -100,15 +100,14 @@ def frame_of_work(
     frames = [outputs_to_frame(spark, answer, workspace.folders, config) for answer in answers]
     with contextlib.ExitStack() as views:
         query = work.query
-        if not isinstance(query, str):
+        if isinstance(query, SparkCall | SparkCode):
             frame = call_spark(spark, config, lambda: built_frame(query, frames))
         else:
             relations = {
                 name: f"SELECT * FROM {views.enter_context(_view(spark, config, rows))}"  # noqa: S608 - a name made here
                 for (name, _), rows in zip(work.inputs, frames, strict=True)
             }
-            text = with_inputs(query, relations)
-            frame = call_spark(spark, config, lambda: spark.sql(text))
+            frame = call_spark(spark, config, lambda: frame_of_text(spark, query, relations))
         columns = arrow_columns(call_spark(spark, config, lambda: frame.schema))
         if not columns.equals(scan.whole):
             raise SchemaMismatch(
