@@ -13,6 +13,7 @@ from tests.unit.plan.test_stages import CUT_UP, scan
 
 from millrace.datasets.dataset import Dataset
 from millrace.engine.partition_matches import matching_files
+from millrace.engine.run_values import RunMoment
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.stages import plan_stages
 
@@ -29,7 +30,7 @@ def days(tmp_path: Path) -> Dataset:
 
 def files_read(dataset: Dataset) -> list[str]:
     """The partition folders of the files that a plan reads."""
-    sizes = replace(CUT_UP, matching_files=partial(matching_files, "UTC"))
+    sizes = replace(CUT_UP, matching_files=partial(matching_files, "UTC", RunMoment(micros=0)))
     scans = [
         leaf
         for stage in plan_stages(dataset._plan, sizes)
