@@ -143,7 +143,7 @@ def test_a_setting_that_changes_texts_lets_spark_read_them(
     [
         {},
         {"spark.sql.session.timeZone": "America/Los_Angeles"},
-        {"spark.sql.parser.escapedStringLiterals": "true"},
+        {"spark.sql.ansi.doubleQuotedIdentifiers": "true"},
         {"spark.sql.caseSensitive": "true", "spark.sql.ansi.enabled": "false"},
     ],
 )
