@@ -150,6 +150,14 @@ QUESTIONS: dict[str, Question] = {
     "summary": lambda o, _c, _f: o.select("amount").summary("count", "max"),
     "crosstab": lambda o, _c, _f: o.crosstab("k", "ok"),
     "sampleBy": lambda o, _c, _f: o.sampleBy("k", {1: 1.0, 2: 0.0}, seed=1),
+    "sampleBy of a column": lambda o, _c, f: o.sampleBy(f.col("k") + 1, {2: 1.0, 3: 0.0}, seed=1),
+    "parameters by name": lambda o, _c, f: (
+        o.withColumn(colName="twice", col=f.col("amount") * 2)
+        .withColumnsRenamed(colsMap={"ok": "fine"})
+        .repartition(numPartitions=2)
+        .dropDuplicates(subset=["k", "amount"])
+        .union(other=o.withColumn("twice", f.lit(1)))
+    ),
     "transform": lambda o, _c, _f: o.transform(lambda frame, n: frame.limit(n), 0),
     "colRegex": lambda o, _c, _f: o.select(o.colRegex("`(k|ok)`")),
     "rollup": lambda o, _c, f: o.rollup("k", "ok").agg(f.sum("amount"), f.grouping_id()),

@@ -13,10 +13,12 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.errors import PySparkException, PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from millrace.config import Config
+from millrace.datasets.column_arguments import column_text, is_column
 from millrace.errors import UnsupportedType, UserError
 from millrace.identity.schemas import plain_schema
 from millrace.plan.nodes.on_spark import SparkCall, SparkCode, SparkQuery, SparkText
@@ -145,18 +147,25 @@ def built_frame(query: SparkCall | SparkCode, inputs: Sequence[DataFrame]) -> Da
 def call_method(frame: DataFrame, call: SparkCall) -> DataFrame:
     """A method of DataFrame; a value that it returns becomes the one column of one row."""
     method = getattr(frame, call.method)
+    args = [_of_session(value, frame) for value in call.args]
     if call.method not in _VALUE:
-        result = method(*call.args, **call.kwargs)
+        result = method(*args, **call.kwargs)
         if not isinstance(result, DataFrame):
             raise UserError(
                 f"{call.method}() of a DataFrame gives no rows\n"
                 f"  found: {type(result).__name__}\n  to fix: call it on to_spark()"
             )
         return result
-    value = method(*call.args, **call.kwargs)
+    value = method(*args, **call.kwargs)
     if call.method == "approxQuantile" and (not value or not isinstance(value[0], list)):
         value = [value]
     return frame.sparkSession.createDataFrame([(value,)], f"value {_VALUE[call.method]}")
+
+
+def _of_session(value: Any, frame: DataFrame) -> Any:  # noqa: ANN401 - any argument
+    """An argument as the session takes it: a classic one has columns of its own."""
+    is_classic = type(frame).__module__.startswith("pyspark.sql.classic")
+    return expr(column_text(value)) if is_classic and is_column(value) else value
 
 
 def spark_words(error: PySparkException) -> str:

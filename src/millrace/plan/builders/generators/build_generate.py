@@ -74,6 +74,25 @@ def generate(
     return Relation(node, (*relation.attributes, *new)), new
 
 
+def generate_on_spark(
+    context: BuildContext, relation: Relation, call: Generator, labels: Sequence[str], why: str
+) -> tuple[Relation, tuple[Attribute, ...]]:
+    """The rows of a generator that only Spark has; Spark says how many columns it makes."""
+    assert context.on_spark is not None, "asked for before"
+    below = relation.node
+    arguments = [canonical(resolve(tree, relation.attributes)) for tree in call.arguments]
+    kept = [f"input_0.{spark_name(name)}" for name in below.schema.names]
+    named = ", ".join(map(spark_name, free_columns(labels, below.schema.names)))
+    view = f"LATERAL VIEW {'OUTER ' if call.outer else ''}{call.name}({', '.join(arguments)})"
+    text = f"SELECT {', '.join([*kept, 'made.*'])} FROM input_0 {view} made"
+    node = context.on_spark([("input_0", below)], f"{text} AS {named}" if named else text, why)
+    columns = node.schema.names[len(kept) :]
+    new = tuple(
+        Attribute(label, column) for label, column in zip(labels or columns, columns, strict=True)
+    )
+    return Relation(node, (*relation.attributes, *new)), new
+
+
 def _labels(name: str, kind: SqlType) -> list[str]:
     """Spark's names of a generator's columns."""
     if name == "inline" and kind.is_array and kind.element.is_struct:

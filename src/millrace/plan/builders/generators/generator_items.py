@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from millrace.plan.builders.build_context import BuildContext
-from millrace.plan.builders.generators.build_generate import generate, generator_of
+from millrace.plan.builders.generators.build_generate import (
+    generate,
+    generate_on_spark,
+    generator_of,
+)
 from millrace.plan.builders.name_resolution import plan_column
 from millrace.plan.relation import Attribute, Relation
-from millrace.sql.typed_sql import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 
 def attribute_tree(attribute: Attribute) -> exp.Expression:
@@ -42,7 +46,12 @@ def with_generators(
         labels = [item.alias] if isinstance(item, exp.Alias) else []
         if isinstance(item, exp.Aliases):
             labels = [name.name for name in item.expressions]
-        rows, new = generate(context, relation, call, labels)
+        try:
+            rows, new = generate(context, relation, call, labels)
+        except NotNative as refused:
+            if context.on_spark is None:
+                raise
+            rows, new = generate_on_spark(context, relation, call, labels, refused.what)
         relation = Relation(rows.node, rows.attributes)
         out += [attribute_tree(attribute) for attribute in new]
     return relation, out
