@@ -41,6 +41,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 def test_an_interrupted_join_is_cancelled_and_resumes(tmp_path: Path) -> None:
     for name, column in (("left", "v"), ("right", "w")):
         (tmp_path / name).mkdir()

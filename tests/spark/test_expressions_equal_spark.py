@@ -381,6 +381,7 @@ SOME = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=1,
     deadline=None,

@@ -31,7 +31,7 @@ from millrace.errors import TaskFailed
 
 pytestmark = pytest.mark.spark
 
-SEEDS = 12
+SEEDS = 5
 TABLES = {
     "many": (random_table(1, 200, values=9), 3),
     "some": (random_table(2, 60, values=6), 2),

@@ -122,6 +122,7 @@ def test_no_batch_shows_half_of_a_transaction(
     assert len([rows for rows in batches.rows.values() if rows]) >= 3
 
 
+@pytest.mark.slow
 def test_a_query_over_what_is_available_shows_it_with_limits_and_ends(
     streams: Callable[..., DataFrame], ws: mr.Workspace, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def compared(frame: DataFrame, cases: list[str], zone: str, *, ansi: bool = True
     return differences(cases, mine, theirs, TABLE)
 
 
+@pytest.mark.slow
 def test_without_ansi_mode_every_native_case_still_equals_sparks(frame: DataFrame) -> None:
     assert compared(frame, listed(CASES), "UTC", ansi=False) == []
 

@@ -81,6 +81,7 @@ def agents(host: Host) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 def test_a_job_pays_once_although_its_driver_and_a_host_are_killed(
     own: Cluster, api: PaidApi
 ) -> None:
