@@ -20,7 +20,10 @@ CUT_UP = mr.Config().with_options(
 )
 BROADCAST = CUT_UP.with_options(broadcast_bytes_max=1 << 30)
 CONFIGS = {"one task": mr.Config(), "cut up": CUT_UP, "broadcast": BROADCAST}
-WITHOUT_JOINS = ["one task", "cut up", pytest.param("broadcast", marks=pytest.mark.slow)]
+_ONE_TASK = pytest.param("one task", marks=pytest.mark.slow)
+WITH_JOINS = [_ONE_TASK, "cut up", "broadcast"]
+"""How operators are tried. SQL, methods and tutorials are tried in one task in quick tests too."""
+WITHOUT_JOINS = [_ONE_TASK, "cut up", pytest.param("broadcast", marks=pytest.mark.slow)]
 """For tests of what broadcasts change little."""
 
 

@@ -14,7 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession, functions
-from tests.spark.dataset_kit import CONFIGS, CUT_UP, WITHOUT_JOINS, random_table, rows_of, write
+from tests.spark.dataset_kit import (
+    CONFIGS,
+    CUT_UP,
+    WITH_JOINS,
+    WITHOUT_JOINS,
+    random_table,
+    rows_of,
+    write,
+)
 
 import millrace as mr
 from millrace.cli.main import cli
@@ -31,7 +39,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return left, right
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", WITH_JOINS)
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
 def test_every_join_gives_sparks_answer(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str], how: str, config: str

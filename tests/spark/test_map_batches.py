@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.dataset_kit import CONFIGS, random_table, rows_of, write
+from tests.spark.dataset_kit import CONFIGS, WITH_JOINS, random_table, rows_of, write
 
 import millrace as mr
 from millrace.datasets.dataset import Dataset
@@ -64,7 +64,7 @@ def callable_object() -> Function:
     return Label("x")
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", WITH_JOINS)
 def test_functions_between_queries_give_sparks_answer(
     spark: SparkSession, tmp_path: Path, source: str, config: str
 ) -> None:

@@ -7,7 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession, functions
-from tests.spark.dataset_kit import CONFIGS, CUT_UP, WITHOUT_JOINS, random_table, rows_of, write
+from tests.spark.dataset_kit import (
+    CONFIGS,
+    CUT_UP,
+    WITH_JOINS,
+    WITHOUT_JOINS,
+    random_table,
+    rows_of,
+    write,
+)
 
 import millrace as mr
 
@@ -99,7 +107,7 @@ def test_limits_and_unions(
     assert rows_of(grouped) == rows_of(wanted)
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", WITH_JOINS)
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
 def test_joins_with_a_condition(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str], how: str, config: str
@@ -120,7 +128,7 @@ def test_joins_with_a_condition(
     assert rows_of(found) == rows_of(expected.toArrow())
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", WITH_JOINS)
 @pytest.mark.parametrize("how", ["inner", "left", "semi", "anti", "cross"])
 def test_joins_without_keys(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str], how: str, config: str
