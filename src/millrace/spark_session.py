@@ -95,7 +95,9 @@ class SessionBuilder:
         """
         session = self._session()
         opened = _opened.get(self._folder())
-        if opened is None or is_closed(opened) or (session not in (None, opened.spark)):
+        if opened is None or is_closed(opened):
+            return self._open(session)
+        if session is not None and session != opened.spark:  # Without one, Spark is not started.
             return self._open(session)
         return _remembered(opened, self._folder())
 

@@ -76,3 +76,13 @@ def test_functions_are_called_by_name_from_columns(spark: SparkSession, tmp_path
         rows = ws.range(3).select(F.call_udf("plus_one", F.col("id")).alias("n"))
         assert sorted(row.n for row in rows.collect()) == [1, 2, 3]
         assert "on Spark" not in rows.explain()
+
+
+def test_table_functions_of_spark_are_datasets(spark: SparkSession, tmp_path: Path) -> None:
+    with mr.open(tmp_path / "mill", spark) as ws:
+        assert ws.tvf.range(1, 9, 2, numPartitions=3).columns == ["id"]
+        assert ws.tvf.explode(F.array(F.lit(1), F.lit(2))).columns == ["col"]
+        assert ws.tvf.posexplode(collection=F.array(F.lit("a"))).columns == ["pos", "col"]
+        assert ws.tvf.stack(F.lit(2), F.lit(1), F.lit(2)).columns == ["col0"]
+        with pytest.raises(AttributeError, match="no table-valued function 'implode'"):
+            ws.tvf.implode()

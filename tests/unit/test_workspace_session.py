@@ -55,15 +55,6 @@ def test_datasets_columns_and_values_are_written_into_sql(ws: mr.Workspace) -> N
     assert r"s = 'it\'s'" in str(query.explain())
 
 
-def test_table_functions_are_datasets(ws: mr.Workspace) -> None:
-    assert ws.tvf.range(1, 9, 2, numPartitions=3).columns == ["id"]
-    assert ws.tvf.explode(F.array(F.lit(1), F.lit(2))).columns == ["col"]
-    assert ws.tvf.posexplode(collection=F.array(F.lit("a"))).columns == ["pos", "col"]
-    assert ws.tvf.stack(F.lit(2), F.lit(1), F.lit(2)).columns == ["col0"]
-    with pytest.raises(AttributeError, match="no table-valued function 'implode'"):
-        ws.tvf.implode()
-
-
 def test_the_catalog_knows_views_of_the_workspace(ws: mr.Workspace) -> None:
     ws.range(2).createOrReplaceTempView("two")
     assert ws.catalog.tableExists("two")

@@ -70,7 +70,7 @@ class SparkAnalysis:
         def schema() -> StructType:
             if isinstance(query, SparkCall | SparkCode):
                 return built_frame(query, [spark.sql(text) for text in relations.values()]).schema
-            return frame_of_text(spark, query, relations).schema
+            return frame_of_text(spark, query, relations)().schema
 
         try:
             types = call_spark(spark, self._config, schema)
@@ -110,13 +110,17 @@ def _nullable(types: DataType) -> Any:  # noqa: ANN401 - the kind of type that i
 
 def frame_of_text(
     spark: SparkSession, query: str | SparkText, relations: Mapping[str, str]
-) -> DataFrame:
-    """The DataFrame of SQL in which names stand for other queries."""
-    if isinstance(query, str):
-        return spark.sql(with_inputs(query, relations))
-    given = query.arguments
-    arguments = dict(given) if isinstance(given, Mapping) else list(given)
-    return spark.sql(with_inputs(query.text, relations), args=arguments)
+) -> Callable[[], DataFrame]:
+    """What asks Spark for the DataFrame of SQL in which names stand for other queries."""
+
+    def ask() -> DataFrame:
+        if isinstance(query, str):
+            return spark.sql(with_inputs(query, relations))
+        given = query.arguments
+        arguments = dict(given) if isinstance(given, Mapping) else list(given)
+        return spark.sql(with_inputs(query.text, relations), args=arguments)
+
+    return ask
 
 
 def with_inputs(query: str, relations: Mapping[str, str]) -> str:

@@ -107,7 +107,7 @@ def frame_of_work(
                 name: f"SELECT * FROM {views.enter_context(_view(spark, config, rows))}"  # noqa: S608 - a name made here
                 for (name, _), rows in zip(work.inputs, frames, strict=True)
             }
-            frame = call_spark(spark, config, lambda: frame_of_text(spark, query, relations))
+            frame = call_spark(spark, config, frame_of_text(spark, query, relations))
         columns = arrow_columns(call_spark(spark, config, lambda: frame.schema))
         if not columns.equals(scan.whole):
             raise SchemaMismatch(

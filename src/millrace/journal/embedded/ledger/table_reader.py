@@ -20,6 +20,7 @@ from millrace.journal.embedded.ledger.ledger_connections import ReadingConnectio
 from millrace.journal.embedded.ledger.ledger_errors import not_a_ledger, reported, words
 from millrace.journal.embedded.ledger.ledger_port import AppendRange, LedgerContent, Segment
 from millrace.limits import MIB
+from millrace.message_types import known
 
 _LAST_OFFSET: Final = 2**63 - 1
 _PAGE_RANGES: Final = 4_096
@@ -114,15 +115,16 @@ def _page(
     """The first ranges of these spans."""
     values = (msgspec.json.encode(spans).decode(), _PAGE_RANGES)
     ((text,),) = reader.execute(ledger_tables.RANGES_PAGE, values).fetchall()
-    rows = msgspec.json.decode(text)
+    rows = msgspec.json.decode(text, type=known(list[list[Any]]))
     waiting = [row for row in rows if row[_BODY] is not None]
     for group in _groups(waiting):
         bodies = msgspec.json.encode([row[_BODY] for row in group]).decode()
         ((lengths, content),) = reader.execute(ledger_tables.BODIES, (bodies,)).fetchall()
         data, at = bytes.fromhex(content or ""), 0
-        for row, length in zip(group, msgspec.json.decode(lengths), strict=True):
-            row[_CONTENT] = data[at : at + (length or 0)]
-            at += length or 0
+        sizes = msgspec.json.decode(lengths, type=known(list[int | None]))
+        for row, size in zip(group, sizes, strict=True):
+            row[_CONTENT] = data[at : at + (size or 0)]
+            at += size or 0
     return [ledger_tables.range_of(row) for row in rows]
 
 
