@@ -1,6 +1,6 @@
 """The moment and the day of a run: one value for all rows and tasks, as Spark has one for a query.
 
-Whoever runs a query sets the variables that these macros read (`engine/run_values.py`). Without
+The caller of a query sets the variables that these macros read (`engine/run_values.py`). Without
 them a query fails: in a job, for example, whose steps run for weeks.
 """
 
