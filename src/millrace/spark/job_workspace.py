@@ -15,6 +15,7 @@ from millrace.pipeline.run.explain_progress import explain_progress
 from millrace.pipeline.run.job_runtime import JobHome
 from millrace.pipeline.run.job_status import JobStatus, job_status
 from millrace.pipeline.run.reset import reset_step
+from millrace.pipeline.run.run_start import recall_kept
 from millrace.spark.frames.query_frames import frame_scan
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ class WorkspaceOfJobs:
 
     def explain(self, job: Job) -> str:
         """The hops of a job as text, with their progress."""
-        return explain_progress(broker_of(self.workspace.journals), graph_of(job).record())
+        broker, graph = broker_of(self.workspace.journals), graph_of(job)
+        recall_kept(broker, graph)
+        return explain_progress(broker, graph.record())
 
     def run(self, job: Job, *, until: Until, on_change: OnChange) -> JobReport:
         """Run a job on Spark."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
-from tests.unit.pipeline.define.written_kit import VIDEOS, a_job, a_source, same
+from tests.unit.pipeline.define.written_kit import VIDEOS, a_job, a_source, same, several
 
 from millrace.errors import UserError
 from millrace.pipeline.core.hops import Hop
@@ -22,7 +22,7 @@ from millrace.pipeline.define.job import Job
 from millrace.pipeline.define.job_changes import compare
 from millrace.pipeline.define.steps import Step
 
-KINDS = ("map", "expensive", "durable", "fused", "filter", "select", "key_by", "union")
+KINDS = ("map", "several", "expensive", "durable", "fused", "filter", "select", "key_by", "union")
 LAW = settings(max_examples=examples(60), deadline=None)
 ENDS = ("parquet", "journal", "function")
 
@@ -78,7 +78,8 @@ def written(lines: Sequence[Line], ends: Sequence[str] = ENDS) -> Job:
 
 
 def _added(job: Job, name: str, line: Line, behind: Sequence[Step]) -> Step:
-    function = same if line.number == 0 else other
+    function: Callable[..., Any] = same if line.number == 0 else other
+    function = several if line.kind == "several" else function
     match line.kind:
         case "source":
             return a_source(job, name)
@@ -97,6 +98,7 @@ def _added(job: Job, name: str, line: Line, behind: Sequence[Step]) -> Step:
                 schema=VIDEOS,
                 expensive=kind == "expensive",
                 durable={"durable": True, "fused": False}.get(kind),
+                version=f"{line.number}" if kind == "several" else None,
             )
 
 
@@ -194,7 +196,11 @@ def test_each_recorded_call_is_for_one_input_row(lines: list[Line]) -> None:
     for hop in cut(written(lines)):
         if hop.expensive is not None:
             before = hop.steps if isinstance(hop.sink, FunctionSink) else hop.steps[:-1]
-            assert all(isinstance(step, FilterStep | Select | UnionStep) for step in before)
+            assert all(
+                isinstance(step, FilterStep | Select | UnionStep)
+                or (isinstance(step, Map) and step.calling.at_most_one)
+                for step in before
+            )
 
 
 @LAW

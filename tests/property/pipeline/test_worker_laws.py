@@ -83,6 +83,8 @@ class Plan:
     deaths: tuple[tuple[int, bool], ...]
     loses: int
     workers: int
+    is_fused: bool
+    """Whether the cheap step runs in the hop of the expensive one."""
 
 
 DEATHS = st.tuples(st.integers(2, 9), st.booleans())
@@ -97,6 +99,7 @@ PLANS = st.builds(
     deaths=st.lists(DEATHS, min_size=1, max_size=3).map(tuple),
     loses=st.sampled_from([0, 0, 2, 3, 5]),
     workers=st.integers(1, 2),
+    is_fused=st.booleans(),
 )
 
 
@@ -121,6 +124,10 @@ class Paid:
         return pa.record_batch({"x": pa.array(values, pa.int64())})
 
 
+def plus_one(row: dict[str, Any]) -> dict[str, Any]:
+    return {"x": row["x"] + 1}
+
+
 def job(plan: Plan, paid: Paid) -> list[Hop]:
     function, kind = (paid.batch, "batch") if plan.is_batch else (paid.row, "row")
     step = map_step(
@@ -132,10 +139,13 @@ def job(plan: Plan, paid: Paid) -> list[Hop]:
         retries=plan.batch_rows + 1,
         max_calls=100_000,
     )
+    plus, some = map_step("plus", plus_one, batch_rows=7), filter_step(f"x % {plan.modulus} = 0")
+    if plan.is_fused:
+        return [hop(plus, some, step, partitions=2)]
     return [
-        hop(map_step("plus", lambda row: {"x": row["x"] + 1}), partitions=2, feeds=["f"]),
+        hop(plus, partitions=2, feeds=["f"]),
         hop(
-            filter_step(f"x % {plan.modulus} = 0"),
+            some,
             step,
             inputs=[hops.output_prefix(JOB, "plus")],
             partitions=2,

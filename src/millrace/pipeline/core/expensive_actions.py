@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from millrace.pipeline.core.call_budget import BudgetShare
 from millrace.pipeline.core.call_outcomes import CallResult, KnownCalls
-from millrace.pipeline.core.call_records import CallRecord
+from millrace.pipeline.core.call_ranges import CallRange
+from millrace.pipeline.core.call_records import CallRecord, Totals
 from millrace.pipeline.core.hop_rows import HopRows, Offsets
 from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
@@ -18,7 +20,10 @@ from millrace.pipeline.core.unit_publish import UnitPublish
 
 @dataclass(frozen=True, slots=True)
 class ReadLeftCalls:
-    """Read the rows of a dead worker's record, and its call file; then `on_left_calls`."""
+    """Read the rows of a dead worker's record, and its call file.
+
+    Then `on_left_calls`, or `on_left_unread` if the rows cannot be read now.
+    """
 
     record: CallRecord
 
@@ -39,12 +44,15 @@ class ForgetCallFiles:
 class PutBackRows:
     """Call for these rows once more, before any other."""
 
-    rows: HopRows
+    range: CallRange
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """Read the next batch; then `on_batch`, `on_turn_over` or `on_read_error`."""
+    """Read the next batch; then `on_batch`, `on_turn_over` or `on_read_error`.
+
+    `on_front_due` comes first if functions in front of the step are to be called for more rows.
+    """
 
     until_stopped: bool
     """Only a stop or a lost lease ends the turn now: results of a dead worker still wait."""
@@ -137,3 +145,43 @@ ExpensiveAction = (
     | CountRows
     | EndTurn
 )
+
+
+# What the machine waits for between an action and its answer.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendingIntent:
+    """An intent that is being published, with the results before it."""
+
+    before: UnitPublish
+    batch: CallRange
+    chosen: CallRange
+    """The part of the batch that the budget allows."""
+    share: BudgetShare | None
+    totals: Totals
+
+
+@dataclass(frozen=True, slots=True)
+class SendingRetry:
+    """A retry that is being recorded."""
+
+    share: BudgetShare | None
+    totals: Totals
+
+
+@dataclass(frozen=True, slots=True)
+class SendingResults:
+    """Results that are being published, and the actions that follow."""
+
+    change: UnitPublish
+    point: str
+    then: tuple[ExpensiveAction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInWork:
+    """The batch whose calls are being made."""
+
+    batch: CallRange
+    calls: int
+    is_cut: bool
+    """Whether the budget allowed only a part: the rest is read again in the next turn."""

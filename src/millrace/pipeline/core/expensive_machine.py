@@ -8,15 +8,24 @@ Its call file says which calls of that batch were under way: only these are in d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from millrace.pipeline.core import call_budget
 from millrace.pipeline.core.call_budget import BudgetShare
-from millrace.pipeline.core.call_outcomes import BatchOutcome, Failure, LeftCalls
-from millrace.pipeline.core.call_ranges import CallRange
+from millrace.pipeline.core.call_outcomes import BatchOutcome, LeftCalls
+from millrace.pipeline.core.call_ranges import (
+    CallRange,
+    FrontEnd,
+    FrontFailed,
+    FrontStopped,
+    FrontStuck,
+)
 from millrace.pipeline.core.call_records import CallRecord, Totals
 from millrace.pipeline.core.call_recovery import RecoveredCalls, recover_calls
+from millrace.pipeline.core.dead_letters import Letter
 from millrace.pipeline.core.expensive_actions import (
+    BatchInWork,
     CountRows,
     DiscardNewCallFile,
     EndTurn,
@@ -29,6 +38,9 @@ from millrace.pipeline.core.expensive_actions import (
     ReadBatch,
     ReadLeftCalls,
     RemoveCallFile,
+    SendingIntent,
+    SendingResults,
+    SendingRetry,
     StopCalls,
     StoreLarge,
     SwitchCallFile,
@@ -42,54 +54,6 @@ from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.core.worker_deaths import Deaths
 
 Actions = list[ExpensiveAction]
-
-
-@dataclass(frozen=True, slots=True)
-class FailedQuery:
-    """A filter or a column in front of the step failed for a row."""
-
-    step: str
-    offset: int
-    failure: Failure
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Intent:
-    """An intent that is being published, with the results before it."""
-
-    before: UnitPublish
-    batch: CallRange
-    chosen: CallRange
-    """The part of the batch that the budget allows."""
-    share: BudgetShare | None
-    totals: Totals
-
-
-@dataclass(frozen=True, slots=True)
-class _Retry:
-    """A retry that is being recorded."""
-
-    share: BudgetShare | None
-    totals: Totals
-
-
-@dataclass(frozen=True, slots=True)
-class _Settle:
-    """Results that are being published, and the actions that follow."""
-
-    change: UnitPublish
-    point: str
-    then: tuple[ExpensiveAction, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Calling:
-    """The batch whose calls are being made."""
-
-    batch: CallRange
-    calls: int
-    is_cut: bool
-    """Whether the budget allowed only a part: the rest is read again in the next turn."""
 
 
 class ExpensiveMachine:
@@ -124,9 +88,10 @@ class ExpensiveMachine:
         self._past = PastCalls(paid, deaths)
         self._waiting = UnitPublish(next=at)
         """Results that wait for the next intent."""
-        self._sending: _Intent | _Retry | _Settle | None = None
-        self._calling: _Calling | None = None
+        self._sending: SendingIntent | SendingRetry | SendingResults | None = None
+        self._calling: BatchInWork | None = None
         self._recovered: RecoveredCalls | None = None
+        self._left_range: CallRange | None = None
         self._retries = 0
         self._has_file = self._is_spent = False
         self._end = TurnEnd.OVER
@@ -141,7 +106,7 @@ class ExpensiveMachine:
     def on_left_calls(self, batch: CallRange, left: LeftCalls | None, now_us: int) -> Actions:
         """The rows of the dead worker's record, and its call file if this host has it."""
         assert self._unsettled is not None
-        calls = self._unsettled.calls
+        calls, self._left_range = self._unsettled.calls, batch
         self._recovered = recover_calls(self._paid, self._past.deaths, batch, calls, left, now_us)
         if self._recovered.outputs:
             return [StoreLarge(tuple(self._recovered.outputs))]
@@ -149,13 +114,13 @@ class ExpensiveMachine:
 
     def on_large_stored(self, rows: tuple[HopRows, ...], now_us: int) -> Actions:
         """The recovered rows, with references instead of large values."""
-        recovered = self._recovered
-        assert recovered is not None
+        recovered, range_ = self._recovered, self._left_range
+        assert recovered is not None and range_ is not None  # noqa: PT018 - set together
         self._totals = self._totals.plus(**recovered.counts)
         change = UnitPublish(
             next=recovered.next,
             outputs=tuple(part.batch for part in rows),
-            letters={self._paid.name: tuple(recovered.letters)} if recovered.letters else {},
+            letters=self._letters(range_, recovered.next, recovered.letters),
             events=tuple(recovered.events),
             budget=self._given_back(-recovered.counts.get("calls", 0), now_us),
         )
@@ -166,9 +131,15 @@ class ExpensiveMachine:
         change = replace(change, records=(record,))
         self._past.results, self._past.doubted = recovered.known, recovered.doubted
         self._waiting = UnitPublish(next=change.next)
-        put_back = [PutBackRows(recovered.rest)] if recovered.rest is not None else []
+        rest = recovered.rest
+        put_back = [PutBackRows(range_.behind(rest))] if rest is not None else []
         then = [ForgetCallFiles(), *put_back, *self._read()]
         return [*_counted(skipped, dead), *self._settle(change, then)]
+
+    def on_left_unread(self, end: FrontEnd, now_us: int) -> Actions:
+        """The rows of the dead worker's record cannot be read now: its calls stay as they are."""
+        self._end_front(end, now_us)
+        return self._finish(now_us)
 
     def _hold(self, change: UnitPublish, rows: HopRows, now_us: int) -> Actions:
         """Publish the known results, and leave calls in doubt to the user."""
@@ -186,13 +157,23 @@ class ExpensiveMachine:
     def _read(self) -> Actions:
         return [ReadBatch(until_stopped=bool(self._past.results))]
 
-    def on_batch(self, batch: CallRange, failed: FailedQuery | None, now_us: int) -> Actions:
-        """The next rows to call for; none if there are no more, or if a query failed."""
+    def on_front_due(self, now_us: int) -> Actions:
+        """Functions in front of the step are to be called: publish results first, if any wait.
+
+        A function that ends the process, or takes long, then leaves no paid call in doubt.
+        """
+        change = self._with_totals(self._waiting, now_us)
+        if change.is_empty(self._at):
+            return []
+        self._waiting = UnitPublish(next=change.next)
+        return self._settle(change, self._read())
+
+    def on_batch(self, batch: CallRange, end: FrontEnd | None, now_us: int) -> Actions:
+        """The next rows to call for; none if there are no more, or if a step in front ended."""
         if not len(batch.rows):
-            self._waiting = replace(self._waiting, next=batch.next)
-            if failed is not None:
-                event = self._paid.notes.failed(now_us, failed.step, failed.offset, failed.failure)
-                self._add_event(event, TurnEnd.FAILED)
+            waiting = self._waiting.with_letters(batch.letters_below(batch.next))
+            self._waiting = replace(waiting, next=batch.next)
+            self._end_front(end, now_us)
             return self._finish(now_us)
         if not self._past.calls_of(batch.rows):
             # All results are known already: no intent is needed.
@@ -223,7 +204,7 @@ class ExpensiveMachine:
         totals = self._totals.plus(calls=calls)
         record = self._paid.intent(now_us, before.next, chosen.next, calls=calls, totals=totals)
         change = replace(before, records=(record,), budget=_listed(share))
-        self._sending = _Intent(
+        self._sending = SendingIntent(
             before=before, batch=batch, chosen=chosen, share=share, totals=totals
         )
         return [
@@ -237,19 +218,21 @@ class ExpensiveMachine:
         self._last_share = last_share
         sending, self._sending = self._sending, None
         match sending:
-            case _Intent(before=before, batch=batch, chosen=chosen, share=share, totals=totals):
+            case SendingIntent(
+                before=before, batch=batch, chosen=chosen, share=share, totals=totals
+            ):
                 self._at = before.next
                 self._totals = self._recorded = totals
                 self._share, self._has_file = share, True
                 return [SwitchCallFile(), self._make_calls(chosen, is_cut=chosen is not batch)]
-            case _Retry(share, totals):
+            case SendingRetry(share, totals):
                 self._totals = self._recorded = totals
                 self._retries += 1
                 wait_us = 0
                 if share is not None:
                     wait_us = share.wait_us(0, share.at_us, self._options.rate)
                 return [WaitForRate(wait_us)]
-            case _Settle(change, _, then):
+            case SendingResults(change, _, then):
                 return self._settled(change, then)
             case None:
                 pass
@@ -260,11 +243,11 @@ class ExpensiveMachine:
         self._last_share = last_share
         sending, self._sending = self._sending, None
         match sending:
-            case _Intent(before=before, batch=batch):
+            case SendingIntent(before=before, batch=batch):
                 return [DiscardNewCallFile(), *self._intend(before, batch, now_us)]
-            case _Retry():
+            case SendingRetry():
                 return self.on_retry(now_us)
-            case _Settle(change, point, then):
+            case SendingResults(change, point, then):
                 assert last_share is not None, "calls that are given back were taken before"
                 calls = -change.budget[-1].calls
                 back = call_budget.give_back(last_share, calls, now_us)
@@ -275,7 +258,7 @@ class ExpensiveMachine:
 
     # The calls.
     def _make_calls(self, batch: CallRange, *, is_cut: bool) -> MakeCalls:
-        self._calling = _Calling(batch, self._past.calls_of(batch.rows), is_cut)
+        self._calling = BatchInWork(batch, self._past.calls_of(batch.rows), is_cut)
         self._is_spent, self._retries = False, 0
         past = self._past
         return MakeCalls(batch.rows, past.known(batch.rows), past.are_doubted(batch.rows))
@@ -299,7 +282,7 @@ class ExpensiveMachine:
         # A retry leaves as much in doubt as its intent did.
         next_, calls = self._calling.batch.next, self._calling.calls
         record = self._paid.retry(now_us, self._at, next_, calls=calls, totals=totals)
-        self._sending = _Retry(share, totals)
+        self._sending = SendingRetry(share, totals)
         change = UnitPublish(next=self._at, records=(record,), budget=_listed(share))
         return [PublishChange(change, "retry")]
 
@@ -316,11 +299,11 @@ class ExpensiveMachine:
         is_whole = called.done == len(batch.rows)
         next_ = batch.next if is_whole else int(batch.rows.offsets[called.done])
         notes, step = self._paid.notes, self._paid.step
-        letters = tuple(notes.letter(now_us, step, batch.rows, f) for f in left_out[:dead])
+        letters = [notes.letter(now_us, step, batch.rows, f) for f in left_out[:dead]]
         self._waiting = UnitPublish(
             next=next_,
             outputs=(called.out.batch,) if len(called.out) else (),
-            letters={step.name: letters} if letters else {},
+            letters=self._letters(batch, next_, letters),
         )
         if called.failed is not None:
             event = notes.failed(now_us, step.name, next_, called.failed)
@@ -338,7 +321,7 @@ class ExpensiveMachine:
             *(self._read() if goes_on else self._finish(now_us)),
         ]
 
-    def _settle_unmade(self, calling: _Calling, called: BatchOutcome, now_us: int) -> None:
+    def _settle_unmade(self, calling: BatchInWork, called: BatchOutcome, now_us: int) -> None:
         """Nothing of the intent is in doubt: record it, and give back calls that were not made."""
         unmade = max(0, calling.calls - (called.calls - self._retries))
         self._totals = self._totals.plus(calls=-unmade, in_doubt=called.wasted)
@@ -368,7 +351,7 @@ class ExpensiveMachine:
     def _settle(self, change: UnitPublish, then: Actions, point: str = "settle") -> Actions:
         if change.is_empty(self._at):
             return self._settled(change, tuple(then))
-        self._sending = _Settle(change, point, tuple(then))
+        self._sending = SendingResults(change, point, tuple(then))
         return [PublishChange(change, point)]
 
     def _settled(self, change: UnitPublish, then: tuple[ExpensiveAction, ...]) -> Actions:
@@ -382,6 +365,25 @@ class ExpensiveMachine:
         if not calls or not self._paid.has_budget or self._last_share is None:
             return ()
         return (call_budget.give_back(self._last_share, calls, now_us),)
+
+    def _letters(
+        self, range_: CallRange, next_: int, own: Sequence[Letter]
+    ) -> dict[str, tuple[Letter, ...]]:
+        """Dead letters by step: those of the steps in front below an offset, and its own."""
+        front = range_.letters_below(next_)
+        return front | ({self._paid.name: tuple(own)} if own else {})
+
+    def _end_front(self, end: FrontEnd | None, now_us: int) -> None:
+        """End the turn as the steps in front ended."""
+        match end:
+            case FrontFailed(step, offset, failure):
+                event = self._paid.notes.failed(now_us, step, offset, failure)
+                self._add_event(event, TurnEnd.FAILED)
+            case FrontStuck(step):
+                event = self._paid.notes.event(now_us, JobEventKind.STUCK, step)
+                self._add_event(event, TurnEnd.STUCK)
+            case _:
+                assert end is None or isinstance(end, FrontStopped)
 
     def _add_event(self, event: JobEvent, end: TurnEnd) -> None:
         """Add the event that ends the turn to the waiting results."""

@@ -37,6 +37,8 @@ class Calling:
     """Whether a batch is handed to it as a table."""
     unrecognised: str = ""
     """The reason why its code cannot be identified."""
+    at_most_one: bool = False
+    """Whether its annotation promises at most one row for a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

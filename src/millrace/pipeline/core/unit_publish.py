@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +37,11 @@ class UnitPublish:
         """Whether it changes nothing for a unit whose committed offset is `at`."""
         parts = (self.outputs, self.records, self.budget, self.letters, self.events)
         return self.next == at and not any(parts)
+
+    def with_letters(self, more: Mapping[str, tuple[Letter, ...]]) -> UnitPublish:
+        """The same with more dead letters, behind those of the same step."""
+        added = {step: (*self.letters.get(step, ()), *some) for step, some in more.items()}
+        return replace(self, letters={**self.letters, **added})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

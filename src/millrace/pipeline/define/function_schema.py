@@ -7,7 +7,7 @@ import datetime as dt
 import decimal
 import types
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -90,6 +90,20 @@ def hinted_schema(call: str, hint: object) -> pa.Schema:
         raise UserError(
             f"{call}: what the function returns is not known\n  found: {unclear}\n  to fix: {_HOW}"
         ) from None
+
+
+def is_one_row(hint: object) -> bool:
+    """Whether a return annotation promises one row, or one row or None."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        return is_one_row(typing.get_args(hint)[0])
+    if origin in (typing.Union, types.UnionType):
+        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
+        return len(kinds) == 1 and is_one_row(kinds[0])
+    kind = origin or hint
+    return isinstance(kind, type) and (
+        issubclass(kind, Mapping) or dataclasses.is_dataclass(kind) or _is_named_tuple(kind)
+    )
 
 
 def _row_type(hint: object) -> object:

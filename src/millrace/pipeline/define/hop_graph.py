@@ -4,6 +4,8 @@ A step's rows are kept in journals if it is expensive or durable, has workers, p
 resources of its own, feeds several, or is `key_by`; sinks end hops, too. Other steps are fused into
 the hop of the next one that is kept. Two more are kept, since a hop is one line of steps: what
 feeds a union, and a cheap map in front of calls that are recorded, of which each has one input row.
+A map that makes at most one row of a row is fused there as well, unless it was kept when the job
+ran before: paid results are recorded under the offsets of its journals.
 
 Invariant: every step is part of one hop, or, if it is not kept and feeds several, of one in each
 branch. Hops come in the order of their last steps, so a hop comes behind all that feed it.
@@ -11,7 +13,7 @@ branch. Hops come in the order of their last steps, so a hop comes behind all th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -38,8 +40,6 @@ from millrace.pipeline.define.step_options import is_of_its_own
 
 SOURCES: Final = (SavedSource, JournalSource)
 SINKS: Final = (ParquetSink, JournalSink, FunctionSink)
-_AT_MOST_ONE_ROW: Final = (FilterStep, Select, UnionStep)
-"""Steps that make at most one row of a row."""
 
 
 def hops_of(
@@ -48,14 +48,16 @@ def hops_of(
     *,
     partitions: int,
     journals: Mapping[str, int] = MappingProxyType({}),
+    kept_before: Collection[str] = (),
 ) -> tuple[Hop, ...]:
     """The hops of a job.
 
     `partitions` is the assumed number of journals of an input whose number is not known; `journals`
     is the number of journals under each name and prefix of the user that a source reads.
+    `kept_before` names the steps that were kept when they last ran.
     """
     check_graph(job, nodes)
-    cut = _KeptNodes(nodes)
+    cut = _KeptNodes(nodes, kept_before)
     known = MappingProxyType({"": partitions, **journals})
     hops: dict[str, Hop] = {}
     for node in nodes:
@@ -142,7 +144,8 @@ def _fed_by(hop: Hop, hops: Mapping[str, Hop]) -> tuple[str, ...]:
 class _KeptNodes:
     """The kept nodes, and the nodes that are fused in front of each."""
 
-    def __init__(self, nodes: Sequence[Anything]) -> None:
+    def __init__(self, nodes: Sequence[Anything], kept_before: Collection[str]) -> None:
+        self._kept_before = frozenset(kept_before)
         self._nodes: dict[str, JobNode] = {node.name: node for node in nodes}
         self._readers = readers_of(nodes)
         self.kept: set[str] = {node.name for node in nodes if _keeps(node)}
@@ -185,10 +188,13 @@ class _KeptNodes:
         for given in node.inputs:
             if given.name in self.kept:
                 continue
-            if isinstance(given, _AT_MOST_ONE_ROW):
-                self._keep_maps_before(given)
+            if not _makes_at_most_one(given):
+                why = "calls of a step behind it are recorded for single rows of it"
+                self._keep(given, f"{why}, and its function may return several for one row")
+            elif isinstance(given, Map) and given.name in self._kept_before:
+                self._keep(given, "paid results are recorded for its rows, until you reset it")
             else:
-                self._keep(given, "calls of a step behind it are recorded for single rows of it")
+                self._keep_maps_before(given)
 
     def _keep(self, node: JobNode, why: str) -> None:
         if _may_run_twice(node):
@@ -197,6 +203,13 @@ class _KeptNodes:
                 "  to fix: leave durable=False out"
             )
         self.kept.add(node.name)
+
+
+def _makes_at_most_one(node: JobNode) -> bool:
+    """Whether a step makes at most one row of a row, so that offsets still name single calls."""
+    if isinstance(node, Map):
+        return node.calling.at_most_one
+    return isinstance(node, FilterStep | Select | UnionStep)
 
 
 def _may_run_twice(node: JobNode) -> bool:

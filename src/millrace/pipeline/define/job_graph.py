@@ -32,6 +32,8 @@ class JobGraph:
         self._nodes: list[job_model.Anything] = []
         self._targets: set[str] = set()
         self._spread: set[str] = set()
+        self.kept_before: frozenset[str] = frozenset()
+        """Steps that were kept when they last ran, as the record of the job says."""
 
     @property
     def nodes(self) -> tuple[job_model.Anything, ...]:
@@ -51,7 +53,9 @@ class JobGraph:
     @property
     def hops(self) -> tuple[Hop, ...]:
         """The hops of the job."""
-        return hops_of(self.job, self.nodes, partitions=self.partitions)
+        return hops_of(
+            self.job, self.nodes, partitions=self.partitions, kept_before=self.kept_before
+        )
 
     def record(self, zone: str | None = None) -> JobRecord:
         """The job as it is recorded when a run starts; `zone` is the session's time zone."""

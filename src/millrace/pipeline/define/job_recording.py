@@ -64,6 +64,18 @@ def set_back(events: Iterable[JobEvent]) -> SetBack:
     return SetBack(frozenset(stale), frozenset(fresh))
 
 
+def kept_before(events: Iterable[JobEvent]) -> frozenset[str]:
+    """The parts that were kept when they last ran, without those that were set back since."""
+    kept: set[str] = set()
+    for event in events:
+        if event.happened is JobEventKind.STARTED:
+            for part in JobRecord.from_event(event.detail).parts:
+                (kept.add if part.is_kept else kept.discard)(part.name)
+        elif event.happened is JobEventKind.RESET:
+            kept -= set(event.detail["parts"])
+    return frozenset(kept)
+
+
 def _part(node: job_model.Anything, hop: Hop | None, zone: str | None) -> JobPart:
     identity = {"columns": _columns(node.schema), **_identity(node)}
     if zone is not None and isinstance(node, job_model.FilterStep | job_model.Select):

@@ -23,7 +23,7 @@ from millrace.identity.schemas import conform, plain_schema
 from millrace.identity.unrecognisable import Unrecognisable
 from millrace.pipeline.core.job_model import Calling
 from millrace.pipeline.define.context import Context
-from millrace.pipeline.define.function_schema import given_schema, hinted_schema
+from millrace.pipeline.define.function_schema import given_schema, hinted_schema, is_one_row
 from millrace.plan.nodes.map_batches import name_of
 
 Rows = Literal["row", "batch"]
@@ -56,16 +56,18 @@ def calling_of(
     parameters = _parameters(call, function, called)
     hint = _hint(called, parameters[0].annotation) if parameters else None
     identity, why = recognised(function, version)
+    rows = _rows(call, hint, batch=batch)
     return Calling(
         function=function,
         name=name_of(function),
-        rows=_rows(call, hint, batch=batch),
+        rows=rows,
         makes=makes,
         is_async=inspect.iscoroutinefunction(called),
         takes_context=len(parameters) > 1,
         identity=identity,
         as_table=hint is pa.Table,
         unrecognised=why,
+        at_most_one=rows == "row" and is_one_row(_returned(called)),
     )
 
 
@@ -73,8 +75,7 @@ def output_schema(call: str, function: Callable[..., Any], given: object) -> pa.
     """The columns that a function returns: from `schema=`, else from its return annotation."""
     if given is not None:
         return given_schema(call, given)
-    called = _called(call, function)
-    hint = _hint(called, getattr(called, "__annotations__", {}).get("return"))
+    hint = _returned(_called(call, function))
     return hinted_schema(call, None if hint in _BATCHES else hint)
 
 
@@ -134,6 +135,11 @@ def _parameters(
             f"  to fix: write {_SIGNATURES} as second parameter; bind others with functools.partial"
         )
     return [*known[:1], *context]
+
+
+def _returned(called: Callable[..., Any]) -> Any:  # noqa: ANN401 - any type
+    """The return annotation as a type; None if there is none."""
+    return _hint(called, getattr(called, "__annotations__", {}).get("return"))
 
 
 def _is_context(called: Callable[..., Any], parameter: inspect.Parameter) -> bool:

@@ -35,7 +35,7 @@ from millrace.pipeline.run.interrupts import Interrupts
 from millrace.pipeline.run.job_runtime import JobHome, JobRuntime, RunContext, WorkerPool
 from millrace.pipeline.run.job_status import step_reports
 from millrace.pipeline.run.run_lease import RunLease, refuse_running
-from millrace.pipeline.run.run_start import begin
+from millrace.pipeline.run.run_start import begin, recall_kept
 from millrace.pipeline.run.run_watch import RunWatch
 from millrace.pipeline.run.step_failures import step_failed
 from millrace.pipeline.run.worker_orders import WorkerOrder, shippable, worker_groups
@@ -112,6 +112,7 @@ class _Run:
         self._workspace, self._job, self._runtime = workspace, job, runtime
         self._until, self._on_change = until, on_change
         self._config = workspace.config
+        recall_kept(broker_of(workspace.journals), graph_of(job))
         self._hops = graph_of(job).hops
         runtime.check(self._hops)
         self._zone = runtime.time_zone

@@ -14,14 +14,16 @@ from typing import Final
 
 from millrace.errors import JobChanged
 from millrace.faults import fault
+from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
-from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.hops import Hop, runs_journal
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import OnChange, SavedSource
 from millrace.pipeline.core.job_record import RECORDED, JobRecord
 from millrace.pipeline.define import job_changes
 from millrace.pipeline.define.job import Job, graph_of
-from millrace.pipeline.define.job_recording import records_of, set_back
+from millrace.pipeline.define.job_graph import JobGraph
+from millrace.pipeline.define.job_recording import kept_before, records_of, set_back
 from millrace.pipeline.report.job_counts import Counted, Counting, journals_of
 from millrace.pipeline.report.run_history import JOB_WORKSPACE, RunHistory
 from millrace.pipeline.run.job_journals import begin_again, check_whole, ensure_journals
@@ -47,6 +49,12 @@ class Begun:
     """The id of the job, unique over all workspaces."""
     events_from: int
     """The offset of the run's first event in the job's record."""
+
+
+def recall_kept(broker: Broker, graph: JobGraph) -> None:
+    """Tell a job which of its steps were kept when they last ran: they stay kept until a reset."""
+    if broker.list(runs_journal(graph.job)):
+        graph.kept_before = kept_before(RunHistory.open(broker, graph.job).events)
 
 
 def begin(

@@ -49,33 +49,41 @@ class CallFiles:
         path = f"{self._folder}/{name}" if first is None else f"{self._folder}/{name}.{first}"
         return CallFile.open(path, header, slots=slots, keeps=first is not None)
 
-    def take(self, record: CallRecord | None = None) -> LeftCalls | None:
-        """The calls of the dead worker that wrote a record, or was the last on a cheap step.
+    def take(self, record: CallRecord) -> LeftCalls | None:
+        """The calls of the dead worker that wrote a record.
 
         Files that are of no use any more are removed; `forget` removes this one.
         """
         chosen: LeftCalls | None = None
-        for path, left in self._left():
-            header = left.header
-            if record is None:
-                is_chosen = chosen is None or header["epoch"] > chosen.header["epoch"]
-            else:
-                is_chosen = (header["epoch"], header["first"]) == (record.epoch, record.first)
-            if is_chosen:
+        for path, left in self._left(is_paid=True):
+            if (left.header["epoch"], left.header["first"]) == (record.epoch, record.first):
                 chosen = left
             else:
                 _remove(path)
         return chosen
 
     def forget(self) -> None:
-        """Remove the files of dead workers: their results are published."""
-        for path, _ in self._left():
+        """Remove the files of paid calls of dead workers: their results are published."""
+        for path, _ in self._left(is_paid=True):
             _remove(path)
 
-    def _left(self) -> Iterator[tuple[str, LeftCalls]]:
+    def take_cheap(self) -> LeftCalls | None:
+        """The cheap calls of the last dead worker; `forget_cheap` removes their file."""
+        left = [left for _, left in self._left(is_paid=False)]
+        return max(left, key=lambda left: int(left.header["epoch"]), default=None)
+
+    def forget_cheap(self) -> None:
+        """Remove the files of cheap calls of dead workers: the calls are recorded."""
+        for path, _ in self._left(is_paid=False):
+            _remove(path)
+
+    def _left(self, *, is_paid: bool) -> Iterator[tuple[str, LeftCalls]]:
         own_unit = (self._unit.hop.name, self._unit.journal.id)
         for path, left in _dead(self._folder):
-            if (left.header["hop"], left.header["journal"]) == own_unit:
+            header = left.header
+            if (header["hop"], header["journal"]) != own_unit:
+                continue
+            if (header["first"] is not None) == is_paid:
                 yield path, left
 
 

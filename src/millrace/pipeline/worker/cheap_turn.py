@@ -5,9 +5,7 @@ Invariant: one publish is in flight at a time, and offsets are committed in orde
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -16,7 +14,6 @@ import pyarrow as pa
 from millrace.durations import ms
 from millrace.pipeline.calling.call_failures import QueryFailed
 from millrace.pipeline.calling.call_file import CallFile
-from millrace.pipeline.core.call_recovery import death_of
 from millrace.pipeline.core.dead_letters import Letter
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
@@ -67,36 +64,14 @@ class CheapTurn:
     def run(self) -> TurnEnd:
         """Work until the turn is over."""
         try:
-            if self.chain.callers:
-                self._recover()
-                slots = max(caller.options.concurrency for caller in self.chain.callers)
-                self.call_file = self.call_files.open(slots=slots)
+            self.chain.recover(self.unit, self.call_files, self.publisher)
+            self.call_file = self.chain.open_file(self.call_files)
             ended = self._pieces()
             self._land()
         finally:
             self._threads.shutdown(wait=True)
             self.call_file.remove()
         return ended
-
-    def _recover(self) -> None:
-        """Record the calls that ended the last worker of this run on the unit, if any did."""
-        left = self.call_files.take()
-        callers = {caller.step.name: caller for caller in self.chain.callers}
-        if left is None:
-            return
-        caller = callers.get(left.step)
-        if caller is not None and left.header["run"] == self.unit.run:
-            # Of several calls, one did it. All are made once more by themselves, which will tell.
-            most = caller.options.retries if len(left.marks) > 1 else sys.maxsize
-            deaths = [
-                death_of(caller.step, left.offsets, mark, min(mark.attempt, most))
-                for mark in left.marks
-            ]
-            for death in deaths:
-                self.unit.deaths.add(death)
-            events = tuple(self.unit.notes.died(now_us(), death) for death in deaths)
-            self.publisher.publish(UnitPublish(next=self.publisher.at, events=events), "settle")
-        self.call_files.forget()
 
     def _pieces(self) -> TurnEnd:
         while self.unit.goes_on():
@@ -124,7 +99,7 @@ class CheapTurn:
 
         A turn that ends within a piece takes no other: rows that were left out lie between.
         """
-        for rows, next_ in self._cut(piece):
+        for rows, next_ in self.chain.cut(piece, self.unit):
             if not self.unit.goes_on():
                 self._hand_over()
                 return TurnEnd.OVER
@@ -234,20 +209,3 @@ class CheapTurn:
         tally.add(tally.rows_in, name, piece.read)
         if piece.read:
             tally.row_bytes[name] = piece.bytes / piece.read
-
-    def _cut(self, piece: RowsAhead) -> Iterator[tuple[HopRows, int]]:
-        """A piece in batches for the functions, each with the offset behind it."""
-        config, rows = self.unit.config, piece.rows
-        row_bytes = max(1, int(rows.batch.nbytes) // max(1, len(rows)))
-        step = min(self.chain.batch_rows(config), self.chain.batch_bytes(config) // row_bytes)
-        step = max(1, step)
-        for first, last in self.unit.deaths.parts(rows):
-            is_suspect = self.unit.deaths.is_suspect(int(rows.offsets[first]))
-            # Rows that were called for together are again.
-            size = last - first if is_suspect else step
-            for begin in range(first, last, size):
-                end = min(begin + size, last)
-                is_last = end == len(rows)
-                yield rows.slice(begin, end), piece.next if is_last else int(rows.offsets[end])
-        if not len(rows):
-            yield rows, piece.next

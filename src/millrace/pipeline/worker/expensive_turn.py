@@ -93,8 +93,8 @@ class ExpensiveTurn:
                 return self._publish(action)
             case MakeCalls():
                 return self.machine.on_called(self._call(action), now_us())
-            case PutBackRows(rows):
-                self._ranges.put_back(rows)
+            case PutBackRows(range_):
+                self._ranges.put_back(range_)
             case CountRows(skipped, dead_letters):
                 tally, step = self.unit.tally, self._caller.step.name
                 _LOG.info("step %s: %d rows left out, %d dead letters", step, skipped, dead_letters)
@@ -130,6 +130,9 @@ class ExpensiveTurn:
         step, journal = self._caller.step.name, self.unit.journal.name
         _LOG.info("step %s: takes over the calls of a dead worker on %s", step, journal)
         batch = self._ranges.up_to(record.next)
+        if batch is None:
+            assert self._ranges.end is not None
+            return self.machine.on_left_unread(self._ranges.end, now_us())
         return self.machine.on_left_calls(batch, self._files.take(record), now_us())
 
     def _read_batch(self, *, until_stopped: bool) -> Actions:
@@ -139,11 +142,13 @@ class ExpensiveTurn:
         try:
             if not goes_on():
                 return self.machine.on_turn_over(now_us())
+            if self._ranges.is_front_due and (first := self.machine.on_front_due(now_us())):
+                return first
             batch = self._ranges.next(goes_on)
         except BaseException:
             self._carry_out(self.machine.on_read_error(now_us()))
             raise
-        return self.machine.on_batch(batch, self._ranges.failed, now_us())
+        return self.machine.on_batch(batch, self._ranges.end, now_us())
 
     def _publish(self, action: PublishChange) -> Actions:
         try:

@@ -1,13 +1,16 @@
-"""The steps of a cheap hop, one after the other, over a piece of a unit's rows.
+"""The cheap steps of a hop, one after the other, over a piece of a unit's rows.
 
-They record nothing, so after a crash they simply run again.
+They record nothing, so after a crash they simply run again. In front of an expensive step they make
+at most one row of a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from millrace.config import Config
@@ -16,11 +19,16 @@ from millrace.pipeline.calling.call_file import CallFile
 from millrace.pipeline.calling.call_styles import call_for
 from millrace.pipeline.calling.function_caller import FunctionCaller
 from millrace.pipeline.core.call_outcomes import BatchOutcome, Failure, KnownCalls
+from millrace.pipeline.core.call_recovery import death_of
 from millrace.pipeline.core.dead_letters import Letter
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import FilterStep, KeyBy, Map, Select, UnionStep
+from millrace.pipeline.core.unit_publish import UnitPublish
+from millrace.pipeline.worker.call_files import CallFiles
 from millrace.pipeline.worker.fused_query import FusedQuery
+from millrace.pipeline.worker.publisher import Publisher
+from millrace.pipeline.worker.read_ahead import RowsAhead
 from millrace.pipeline.worker.turn import LeasedUnit, WorkerTally, now_us
 
 
@@ -73,6 +81,7 @@ class StepChain:
         self.front: FusedQuery | None = None
         if self.parts and isinstance(self.parts[0], FusedQuery):
             self.front, self.parts = self.parts[0], self.parts[1:]
+        self._is_single = hop.expensive is not None
         self.schema: pa.Schema = last.schema if isinstance(last, FusedQuery) else schema
         """The schema of the output rows, or of the rows for the expensive step behind them."""
 
@@ -110,6 +119,48 @@ class StepChain:
         limits = [caller.options.batch_bytes or config.job_batch_bytes for caller in self.callers]
         return min(limits, default=config.job_read_ahead_bytes)
 
+    def cut(self, piece: RowsAhead, unit: LeasedUnit) -> Iterator[tuple[HopRows, int]]:
+        """A piece in batches for the functions, each with the offset behind it."""
+        config, rows = unit.config, piece.rows
+        row_bytes = max(1, int(rows.batch.nbytes) // max(1, len(rows)))
+        step = max(1, min(self.batch_rows(config), self.batch_bytes(config) // row_bytes))
+        for first, last in unit.deaths.parts(rows):
+            is_suspect = unit.deaths.is_suspect(int(rows.offsets[first]))
+            # Rows that were called for together are again.
+            size = last - first if is_suspect else step
+            for begin in range(first, last, size):
+                end = min(begin + size, last)
+                is_last = end == len(rows)
+                yield rows.slice(begin, end), piece.next if is_last else int(rows.offsets[end])
+        if not len(rows):
+            yield rows, piece.next
+
+    def open_file(self, files: CallFiles) -> CallFile:
+        """A file that marks the calls of the functions, for the next process."""
+        if not self.callers:
+            return CallFile(0)
+        return files.open(slots=max(caller.options.concurrency for caller in self.callers))
+
+    def recover(self, unit: LeasedUnit, files: CallFiles, publisher: Publisher) -> None:
+        """Record the calls that ended the last worker of this run on the unit, if any did."""
+        left = files.take_cheap() if self.callers else None
+        if left is None:
+            return
+        callers = {caller.step.name: caller for caller in self.callers}
+        caller = callers.get(left.step)
+        if caller is not None and left.header["run"] == unit.run:
+            # Of several calls, one did it. All are made once more by themselves, which will tell.
+            most = caller.options.retries if len(left.marks) > 1 else sys.maxsize
+            deaths = [
+                death_of(caller.step, left.offsets, mark, min(mark.attempt, most))
+                for mark in left.marks
+            ]
+            for death in deaths:
+                unit.deaths.add(death)
+            events = tuple(unit.notes.died(now_us(), death) for death in deaths)
+            publisher.publish(UnitPublish(next=publisher.at, events=events), "settle")
+        files.forget_cheap()
+
     def run(self, rows: HopRows, unit: LeasedUnit, call_file: CallFile) -> ChainOutput:
         """Take rows through all steps behind the first filters and columns."""
         through = ChainOutput(out=None)
@@ -133,6 +184,9 @@ class StepChain:
             if called.done < len(rows):
                 return through
             rows = called.out
+            if self._is_single and (repeated := _repeated(rows)) is not None:
+                through.failed = (step.name, repeated, _several_rows(part))
+                return through
         through.out = rows
         return through
 
@@ -161,6 +215,22 @@ class StepChain:
         """Close the steps, except callables that stay for later turns."""
         for part in [*self.parts, *([] if self.front is None else [self.front])]:
             part.close()
+
+
+def _repeated(rows: HopRows) -> int | None:
+    """The first offset that several rows have; None if each row has its own."""
+    places = np.flatnonzero(np.diff(rows.offsets) == 0)
+    return int(rows.offsets[places[0]]) if len(places) else None
+
+
+def _several_rows(caller: FunctionCaller) -> Failure:
+    error = (
+        f"{caller.step.calling.name} returned several rows for one row\n"
+        "  expected: at most one, as its return annotation says, since a step with paid calls "
+        "reads them\n"
+        "  to fix: return one row or None; or keep the rows of the step with durable=True"
+    )
+    return Failure(place=0, error=error, traceback="")
 
 
 def _count(tally: WorkerTally, step: str, called: BatchOutcome) -> None:

@@ -169,6 +169,8 @@ class TurnSetup:
     ) -> TurnEnd:
         step, config = unit.hop.expensive, unit.config
         assert step is not None
+        files = CallFiles(self._settings.workspace, unit)
+        chain.recover(unit, files, publisher)
         left = self._left(unit, publisher)
         if left.unsettled is not None and step.options.on_doubt == "hold" and is_reported():
             return TurnEnd.HELD
@@ -195,13 +197,15 @@ class TurnSetup:
             bytes_max=step.options.batch_bytes or config.job_batch_bytes,
             deaths=unit.deaths,
         )
+        call_file = chain.open_file(files)
+        stack.callback(call_file.remove)
         turn = ExpensiveTurn(
             unit,
             self._machine(unit, caller, publisher, left),
             caller=caller,
-            ranges=CallRangeReader(ahead, buffer),
+            ranges=CallRangeReader(ahead, buffer, chain, unit, call_file),
             publisher=publisher,
-            files=CallFiles(self._settings.workspace, unit),
+            files=files,
         )
         return turn.run()
 

@@ -199,7 +199,7 @@ def shown(action: ExpensiveAction) -> str:
         case StoreLarge(several):
             return f"store large values of {[part.offsets.tolist() for part in several]}"
         case PutBackRows(given):
-            return f"put back {given.offsets.tolist()}"
+            return f"put back {given.rows.offsets.tolist()}"
         case WaitForRate(wait_us):
             return f"wait {wait_us}"
         case CountRows(skipped, dead_letters):

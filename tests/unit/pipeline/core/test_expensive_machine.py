@@ -17,9 +17,8 @@ from tests.unit.pipeline.core.machine_kit import (
 )
 
 from millrace.pipeline.core.call_outcomes import CallResult
-from millrace.pipeline.core.call_ranges import CallRange
+from millrace.pipeline.core.call_ranges import CallRange, FrontFailed
 from millrace.pipeline.core.call_records import CallRecordKind
-from millrace.pipeline.core.expensive_machine import FailedQuery
 
 
 def test_no_call_is_made_before_its_intent_which_carries_the_results_before_it() -> None:
@@ -76,7 +75,7 @@ def test_results_that_wait_are_published_when_the_time_is_over_or_rows_cannot_be
 
 def test_a_filter_that_fails_ends_the_turn_behind_the_results_before_it() -> None:
     turn = Trace().start().read(0, 1).published().called(outcome(0, 1))
-    failed = FailedQuery("filter", 2, failure(0))
+    failed = FrontFailed("filter", 2, failure(0))
 
     turn.after(turn.machine.on_batch, CallRange(rows(), 2), failed, NOW).published()
 

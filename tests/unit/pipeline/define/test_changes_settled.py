@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,13 +19,17 @@ from millrace.config import Config
 from millrace.errors import JobChanged, UserError
 from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.core.hops import Hop, output_journal, run_lease
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import OnChange
+from millrace.pipeline.core.job_record import RECORDED
 from millrace.pipeline.define.job import Job
+from millrace.pipeline.define.job_recording import kept_before
 from millrace.pipeline.define.steps import Step
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_journals import journals_of
 from millrace.pipeline.run.job_runtime import RunContext
-from millrace.pipeline.run.run_start import begin
+from millrace.pipeline.run.reset import reset_step
+from millrace.pipeline.run.run_start import begin, recall_kept
 from millrace.spark.spark_job_runtime import SparkIntake
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
@@ -42,6 +46,8 @@ class World:
 
     broker: MemoryBroker = field(default_factory=MemoryBroker)
     sunk: Counter[str] = field(default_factory=Counter)
+    hops: list[str] = field(default_factory=list)
+    """The hops of the last run."""
 
     def __post_init__(self) -> None:
         self.broker.create(ORDERS, VIDEOS)
@@ -54,6 +60,7 @@ class World:
         """Run a job to its end; how many rows reached each sink in this run."""
         job = Job("job", Written(known={ORDERS: VIDEOS}))
         write(job.source("orders", journal=ORDERS))
+        recall_kept(self.broker, job._graph)
         lease = self.broker.acquire(run_lease(job.name), "a test")
         taking = RunContext(
             broker=self.broker,
@@ -67,6 +74,7 @@ class World:
             begin(job, job._graph.hops, taking, SparkIntake(), on_change, "UTC")
         finally:
             self.broker.release(lease)
+        self.hops = [hop.name for hop in job._graph.hops]
         before = Counter(self.sunk)
         for hop in job._graph.hops:
             self._work(hop)
@@ -108,6 +116,16 @@ def branches(
         made = orders.map("made", function, schema=VIDEOS, **options)
         for name in names:
             made.sink_parquet(f"/nowhere/{name}", name=name)
+
+    return write
+
+
+def in_front(**options: Any) -> Callable[[Step], object]:  # noqa: ANN401 - of `map`
+    """A cheap step in front of paid calls."""
+
+    def write(orders: Step) -> None:
+        made = orders.map("made", same, schema=VIDEOS, **options)
+        made.map("call", same, schema=VIDEOS, expensive=True).sink("a", same)
 
     return write
 
@@ -265,3 +283,59 @@ def test_a_restart_that_was_killed_half_way_goes_on_without_asking_again(
             world.run(branches("a", "b"), "restart")
 
     assert world.run(branches("a", "b")) == {"a": 5, "b": 5}
+
+
+def test_a_map_that_was_kept_in_front_of_paid_calls_stays_kept_until_it_is_reset(
+    world: World,
+) -> None:
+    assert world.run(in_front(durable=True)) == {"a": 5}
+    world.add(2)
+
+    assert world.run(in_front()) == {"a": 2}, "nothing is called for again"
+    assert world.hops == ["made", "call", "a"]
+    assert world.run(in_front()) == {}
+
+    reset_step(world.broker, "job", "made")
+    assert world.run(in_front()) == {"a": 7}
+    assert world.hops == ["call", "a"]
+    world.add(1)
+    assert world.run(in_front()) == {"a": 1}
+    assert world.hops == ["call", "a"], "and fused it stays"
+
+
+def test_a_fused_map_that_is_to_be_kept_now_is_asked_about_before_calls_are_made_again(
+    world: World,
+) -> None:
+    assert world.run(in_front()) == {"a": 5}
+
+    with pytest.raises(JobChanged, match="step 'call' changed: which rows it reads"):
+        world.run(in_front(durable=True))
+
+
+@pytest.mark.parametrize("form", ["outline", "described", RECORDED])
+def test_records_of_every_form_say_which_steps_were_kept(form: str) -> None:
+    parts = [
+        {"name": "made", "kind": "map", "inputs": [], "prefixes": ["acme/orders"]},
+        {"name": "call", "kind": "map", "inputs": ["made"], "prefixes": ["jobs/job/made/out"]},
+    ]
+    told = [
+        {
+            "name": part["name"],
+            "kind": "map",
+            "inputs": [],
+            "told_by": {},
+            "kept": True,
+            "reads": [],
+        }
+        for part in parts
+    ]
+    detail: dict[str, Any] = {"outline": {"job": "job", "parts": parts}}
+    detail |= {"described": {"parts": told}} if form == "described" else {}
+    if form == RECORDED:
+        detail = {RECORDED: {"job": "job", "parts": parts}}
+    started = JobEvent(at_us=1, run=1, happened=JobEventKind.STARTED, step="", detail=detail)
+    reset = replace(started, happened=JobEventKind.RESET, detail={"parts": ["made", "call"]})
+
+    assert kept_before([started]) == {"made", "call"}
+    assert kept_before([started, reset]) == set()
+    assert kept_before([started, reset, started]) == {"made", "call"}

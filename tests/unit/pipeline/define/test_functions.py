@@ -477,3 +477,38 @@ def test_a_row_is_the_functions_to_change() -> None:
 
     assert caller(changes).call_row(row, CONTEXT) == [{"id": 1, "text": None}]
     assert row == {"id": 1}
+
+
+def to_dict(row: dict[str, Any]) -> dict[str, Any]:
+    return row
+
+
+def to_typed(row: dict[str, Any]) -> Typed | None:
+    return {"id": row["id"]}
+
+
+async def to_caption(row: dict[str, Any]) -> Caption | None:
+    del row
+    return None
+
+
+@pytest.mark.parametrize(
+    ("function", "at_most_one"),
+    [
+        (of_dict, True),
+        (of_mapping, True),
+        (to_dict, True),
+        (to_typed, True),
+        (to_caption, True),
+        (plain, False),
+        (many, False),
+        (later, False),
+        (of_batch, False),
+        (Model, False),
+        (lambda row: row, False),
+    ],
+)
+def test_an_annotation_of_one_row_or_none_promises_at_most_one_row(
+    function: Callable[..., Any], *, at_most_one: bool
+) -> None:
+    assert calling_of("map('m')", function, version="1").at_most_one is at_most_one

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.pipeline.define.written_kit import VIDEOS, a_job, a_source, same, shown
+from tests.unit.pipeline.define.written_kit import VIDEOS, a_job, a_source, same, several, shown
 
 from millrace.config import Config
 from millrace.errors import UserError
@@ -64,9 +65,25 @@ def test_an_expensive_step_is_kept_and_filters_on_both_sides_are_fused() -> None
     assert (first.schema, first.output) == (VIDEOS, VIDEOS)
 
 
-def test_a_cheap_map_in_front_of_an_expensive_step_is_kept() -> None:
+def test_a_map_of_at_most_one_row_is_fused_into_the_expensive_step_behind_it() -> None:
     job = a_job()
     made = a_source(job).map("cheap", same, schema=VIDEOS).filter("id > 1")
+    made.map("call", same, schema=VIDEOS, expensive=True).sink_parquet("/out")
+
+    assert hops(job) == [
+        "1 call: videos > cheap > filter > call > 4 journals => sink_parquet",
+        "2 sink_parquet: call > [sink_parquet]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("function", "asked"), [(several, {}), (same, {"durable": True}), (same, {"workers": 2})]
+)
+def test_a_map_in_front_of_an_expensive_step_is_kept_if_it_may_make_more_or_is_asked_to(
+    function: Callable[..., Any], asked: dict[str, Any]
+) -> None:
+    job = a_job()
+    made = a_source(job).map("cheap", function, schema=VIDEOS, **asked).filter("id > 1")
     made.map("call", same, schema=VIDEOS, expensive=True).sink_parquet("/out")
 
     assert hops(job) == [
@@ -76,26 +93,44 @@ def test_a_cheap_map_in_front_of_an_expensive_step_is_kept() -> None:
     ]
 
 
-def test_a_cheap_map_in_front_of_a_function_that_takes_rows_for_good_is_kept() -> None:
-    job = a_job()
-    a_source(job).map("cheap", same, schema=VIDEOS).select("id").sink("pay", same)
-
-    assert hops(job) == [
-        "1 cheap: videos > cheap > 4 journals => pay",
-        "2 pay: cheap > select > [pay]",
-    ]
-    assert job._graph.hops[1].expensive is job._graph.hops[1].sink
-    assert job._graph.hops[1].output.names == ["id"]
-
-
-def test_several_cheap_maps_in_front_of_an_expensive_step_are_one_hop() -> None:
+def test_a_map_that_was_kept_when_the_job_ran_stays_kept_in_front_of_an_expensive_step() -> None:
     job = a_job()
     made = a_source(job).map("a", same, schema=VIDEOS).map("b", same, schema=VIDEOS)
     made.map("call", same, schema=VIDEOS, expensive=True)
+    job._graph.kept_before = frozenset({"b", "call"})
 
     assert hops(job) == [
         "1 b: videos > a > b > 4 journals => call",
         "2 call: b > call > 4 journals",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (same, ["1 pay: videos > cheap > select > [pay]"]),
+        (several, ["1 cheap: videos > cheap > 4 journals => pay", "2 pay: cheap > select > [pay]"]),
+    ],
+)
+def test_a_map_in_front_of_a_function_that_takes_rows_for_good_is_fused_as_well(
+    function: Callable[..., Any], expected: list[str]
+) -> None:
+    job = a_job()
+    a_source(job).map("cheap", function, schema=VIDEOS).select("id").sink("pay", same)
+
+    assert hops(job) == expected
+    assert job._graph.hops[-1].expensive is job._graph.hops[-1].sink
+    assert job._graph.hops[-1].output.names == ["id"]
+
+
+def test_several_maps_in_front_of_an_expensive_step_are_cut_behind_one_of_several_rows() -> None:
+    job = a_job()
+    made = a_source(job).map("a", same, schema=VIDEOS).map("b", several, schema=VIDEOS)
+    made.map("c", same, schema=VIDEOS).map("call", same, schema=VIDEOS, expensive=True)
+
+    assert hops(job) == [
+        "1 b: videos > a > b > 4 journals => call",
+        "2 call: b > c > call > 4 journals",
     ]
 
 
@@ -289,8 +324,14 @@ def a_dead_end(job: Job) -> None:
 
 
 def not_kept_before_calls(job: Job) -> None:
+    made = a_source(job).map("m", several, schema=VIDEOS, durable=False)
+    made.map("call", same, schema=VIDEOS, expensive=True)
+
+
+def not_kept_and_kept_before(job: Job) -> None:
     made = a_source(job).map("m", same, schema=VIDEOS, durable=False)
     made.map("call", same, schema=VIDEOS, expensive=True)
+    job._graph.kept_before = frozenset({"m"})
 
 
 def not_kept_before_a_union(job: Job) -> None:
@@ -310,6 +351,7 @@ def journals_twice(job: Job) -> None:
         (a_source_for_nobody, "nobody reads source 'videos' of job 'captions'"),
         (a_dead_end, "nobody reads what step 'filter' of job 'captions' makes"),
         (not_kept_before_calls, "step 'm' has durable=False and must be kept\n  why: calls"),
+        (not_kept_and_kept_before, "must be kept\n  why: paid results are recorded for its rows"),
         (not_kept_before_a_union, "durable=False and must be kept\n  why: the union 'union'"),
         (journals_twice, "reads journals twice\n  found: acme/a and acme/"),
     ],

@@ -75,6 +75,11 @@ def same(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
+def several(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns what it gets, and might return more."""
+    return [row]
+
+
 def shown(hop: Hop) -> str:
     """A hop in one line: what it reads, its steps, and where its rows go."""
     own = f"jobs/{hop.job}/"

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.unit.pipeline.worker.worker_deaths_kit import (
+    BATCH_ROWS,
     CONCURRENCY,
     GUILTY,
+    PAID_ROWS,
     ROWS,
     Plan,
+    begin,
+    fence_workers,
     opened,
+    work,
     work_to_the_end,
 )
+from tests.unit.pipeline.worker.worker_kills_kit import in_child
 from tests.unit.pipeline.worker.worker_kit import JOB, dead, happened, output, totals
 
 from millrace.pipeline.calling.call_file import CallFile
@@ -172,3 +179,63 @@ def test_a_function_that_ends_its_process_leaves_nothing_behind_when_the_job_is_
 
     assert plan.calls() == dict.fromkeys(range(ROWS), 1), "a call in doubt is not made again"
     assert list((tmp_path / "jobs" / JOB / "calls").iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["raise", "kill", pytest.param("_exit", marks=pytest.mark.slow)])
+def test_a_cheap_function_in_front_of_paid_calls_that_ends_its_process_costs_no_call(
+    tmp_path: Path, way: str
+) -> None:
+    plan = planned(tmp_path, kind="front", way=way, expensive=False)
+
+    died = work_to_the_end(plan)
+
+    assert len(died) == (0 if way == "raise" else 2), "as often as retries allow"
+    assert plan.calls("paid.log") == dict.fromkeys(OTHERS, 1)
+    assert plan.calls()[GUILTY] == 2
+    broker = opened(plan)
+    assert output(broker, "pay") == OTHERS
+    (letter,) = dead(broker, "f")
+    assert letter["row"] == {"x": GUILTY}
+    assert totals(broker, "pay").in_doubt == 0
+    broker.close()
+
+
+def test_paid_results_are_safe_before_the_cheap_function_in_front_is_called_again(
+    tmp_path: Path,
+) -> None:
+    guilty = BATCH_ROWS + 1
+    plan = planned(tmp_path, kind="front", expensive=False, loses_host=True, guilty=guilty)
+    begin(plan)
+    for _ in range(2):
+        assert in_child(work, plan) != 0
+        shutil.rmtree(tmp_path / "jobs" / JOB / "calls")
+        fence_workers(plan, "pay")
+
+    safe = [-x for x in range(BATCH_ROWS - BATCH_ROWS % PAID_ROWS)]
+    assert plan.calls("paid.log") == dict.fromkeys(safe, 1)
+    broker = opened(plan)
+    assert output(broker, "pay") == safe
+    assert totals(broker, "pay").in_doubt == 0
+    broker.close()
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip", "dead_letter"])
+def test_a_cheap_function_that_raises_in_front_of_paid_calls_ends_as_in_a_hop_of_its_own(
+    tmp_path: Path, on_error: str
+) -> None:
+    plan = planned(tmp_path, kind="front", way="raise", expensive=False, on_error=on_error)
+
+    assert work_to_the_end(plan) == []
+
+    broker = opened(plan)
+    events = [event for event in happened(broker) if event.happened is JobEventKind.FAILED]
+    if on_error == "fail":
+        assert output(broker, "pay") == [-x for x in range(GUILTY)], "rows in front of it are done"
+        assert [(event.step, event.detail["offset"]) for event in events] == [("f", GUILTY)]
+    else:
+        assert output(broker, "pay") == OTHERS
+        assert events == []
+    if on_error == "dead_letter":
+        assert [letter["offset"] for letter in dead(broker, "f")] == [GUILTY]
+    assert set(plan.calls("paid.log").values()) == {1}
+    broker.close()

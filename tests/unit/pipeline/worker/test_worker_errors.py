@@ -23,6 +23,9 @@ from tests.unit.pipeline.worker.worker_kit import (
     totals,
 )
 
+from millrace.errors import MillraceError
+from millrace.journal.core.values import Publish, Published
+from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.calling import call_thread
 from millrace.pipeline.core.job_events import JobEventKind
 
@@ -385,3 +388,75 @@ def test_a_worker_whose_calls_hang_too_often_ends_and_says_so(
         time.sleep(0.001)
     bench.again().run()
     assert output(bench.broker, "f") == [0, 1, 3, 4]
+
+
+def test_a_function_that_breaks_its_promise_of_one_row_in_front_of_calls_fails_by_name(
+    tmp_path: Path,
+) -> None:
+    def promised(row: Row) -> Row:
+        return [row, row] if row["x"] == 7 else row  # type: ignore[return-value]
+
+    paid: list[int] = []
+
+    def pay(row: Row) -> Row:
+        paid.append(row["x"])
+        return row
+
+    front = map_step("promised", promised, on_error="skip")
+    bench = Bench(tmp_path, [hop(front, map_step("pay", pay, expensive=True))])
+    fill(bench.broker, range(20))
+
+    bench.run()
+
+    (failed,) = [e for e in happened(bench.broker) if e.happened is JobEventKind.FAILED]
+    assert (failed.step, failed.detail["offset"]) == ("promised", 7)
+    assert "returned several rows for one row" in failed.detail["error"]
+    assert output(bench.broker, "pay") == paid == list(range(7))
+
+
+class Dead(MillraceError):
+    """The process is gone."""
+
+
+class Dying(MemoryBroker):
+    """A broker that a dying process does not reach any more."""
+
+    is_dying = False
+
+    def publish(self, request: Publish) -> Published:
+        if self.is_dying:
+            raise Dead("gone")
+        return super().publish(request)
+
+
+def test_a_function_that_fails_over_a_dead_workers_rows_leaves_its_paid_results_for_the_next_run(
+    tmp_path: Path,
+) -> None:
+    broker, fails, paid = Dying(), iter([False, True]), list[int]()
+
+    def front(row: Row) -> Row:
+        if row["x"] == 2 and next(fails, False):
+            raise ValueError("not now")
+        return row
+
+    def pay(row: Row) -> Row:
+        paid.append(row["x"])
+        broker.is_dying = row["x"] == 4
+        return {"x": -row["x"]}
+
+    steps = (map_step("front", front, retries=0), map_step("pay", pay, expensive=True))
+    bench = Bench(tmp_path, [hop(*steps)], broker=broker)
+    fill(broker, range(5))
+    with pytest.raises(Dead):
+        bench.run()
+    broker.is_dying = False
+
+    again = bench.again()
+    again.run()
+    (failed,) = [event for event in happened(broker) if event.happened is JobEventKind.FAILED]
+    assert (failed.step, failed.detail["offset"]) == ("front", 2)
+    assert output(broker, "pay") == []
+
+    again.again().run()
+    assert output(broker, "pay") == [0, -1, -2, -3, -4]
+    assert paid == [0, 1, 2, 3, 4], "no call is made again"

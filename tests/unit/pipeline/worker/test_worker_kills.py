@@ -54,6 +54,7 @@ IN_DOUBT = {
     "worker.settle.before",
 }
 """Between the intent of a batch, which is published with the batch before it, and its results."""
+FUSED = {"fused": True}
 SKIP = {"on_doubt": "skip"}
 HOLD = {"on_doubt": "hold"}
 
@@ -99,6 +100,23 @@ def test_a_worker_killed_in_the_middle_leaves_only_the_call_in_doubt_that_it_was
     assert in_child(run_job, str(tmp_path), None, None, {}) == 0
     assert judge(tmp_path) == (1 if point == IN_CALL else 0)
     assert called_again(tmp_path) == ([ARMING] if point == IN_CALL else [])
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("point", quick(*LATER, IN_CALL))
+def test_a_cheap_map_fused_in_front_of_paid_calls_costs_no_call(
+    tmp_path: Path, point: str, *, is_lost: bool
+) -> None:
+    prepare(str(tmp_path), fused=True)
+    assert in_child(run_job, str(tmp_path), None, point, FUSED) == KILLED
+    if is_lost:
+        lose_host(tmp_path)
+
+    assert in_child(run_job, str(tmp_path), None, None, FUSED) == 0
+    doubted = judge(tmp_path)
+    if not is_lost:
+        assert doubted == (1 if point == IN_CALL else 0)
+        assert called_again(tmp_path) == ([ARMING] if point == IN_CALL else [])
 
 
 @pytest.mark.parametrize("point", quick(*LATER))

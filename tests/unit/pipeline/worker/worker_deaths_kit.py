@@ -39,6 +39,7 @@ from millrace.pipeline.core.job_model import Map
 ROWS = 20
 GUILTY = 6
 BATCH_ROWS = 8
+PAID_ROWS = 3
 CONCURRENCY = 3
 PROCESSES_MAX = 20
 CONFIG = QUICK.with_options(job_turn_ms=60_000)
@@ -69,12 +70,13 @@ class Plan:
     on_error: str = "dead_letter"
     on_doubt: str = "retry"
     retries: int = 1
+    guilty: int = GUILTY
     loses_host: bool = False
     """Whether what a process left on its host is never found."""
 
     def call(self, row: Row) -> Row:
         write_line(f"{self.folder}/calls.log", f"{row['x']}")
-        if row["x"] == GUILTY:
+        if row["x"] == self.guilty:
             WAYS[self.way]()
         return {"x": -row["x"]}
 
@@ -96,6 +98,7 @@ class Plan:
             "row": self.call,
             "timed": self.call,
             "fused": self.call,
+            "front": self.call,
             "async": self.call_async,
             "batch": self.call_batch,
         }
@@ -123,10 +126,18 @@ class Plan:
             return [hop(sink=function_sink("f", self.send, **options))]
         if self.kind == "fused":
             return [hop(map_step("twice", twice), self.step())]
+        if self.kind == "front":
+            paying = map_step("pay", self.pay, expensive=True, batch_rows=PAID_ROWS)
+            return [hop(self.step(), paying)]
         return [hop(self.step())]
 
-    def calls(self) -> Counter[int]:
-        return Counter(int(line) for line in lines(Path(self.folder) / "calls.log"))
+    def pay(self, row: Row) -> Row:
+        """A paid call behind the function."""
+        write_line(f"{self.folder}/paid.log", f"{row['x']}")
+        return row
+
+    def calls(self, log: str = "calls.log") -> Counter[int]:
+        return Counter(int(line) for line in lines(Path(self.folder) / log))
 
 
 def twice(row: Row) -> list[Row]:
@@ -173,10 +184,10 @@ def is_done(plan: Plan) -> bool:
         broker.close()
 
 
-def fence_workers(plan: Plan) -> None:
+def fence_workers(plan: Plan, step: str = "f") -> None:
     """Their leases run out."""
     broker = opened(plan)
-    for lease in broker.leases(hops.step_root(JOB, "f")):
+    for lease in broker.leases(hops.step_root(JOB, step)):
         broker.fence(lease.name)
     broker.close()
 

@@ -40,6 +40,8 @@ from millrace.pipeline.sinks import check_sink
 KILLED = -signal.SIGKILL
 ROWS = 40
 BATCH_ROWS = 4
+FRONT_ROWS = 14
+"""Rows of a batch of the cheap step that is fused in front of the paid calls."""
 ARMING = 21
 """The process is armed when the expensive step is called for this row."""
 IN_CALL = "in the call"
@@ -79,13 +81,20 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-def job_hops(folder: str, **options: Any) -> list[Hop]:  # noqa: ANN401 - of any option
+def job_hops(folder: str, *, fused: bool = False, **options: Any) -> list[Hop]:  # noqa: ANN401 - of any option
+    """The job; `fused`: its cheap step runs in the hop of the expensive one."""
     paying = map_step(
         "pay",
         partial(pay, folder),
         **{"expensive": True, "batch_rows": BATCH_ROWS, "retries": 1, **options},
     )
     sink = ParquetSink(name="files", schema=NUMBERS, path=f"{folder}/out")
+    if fused:
+        front = (map_step("plus", plus_one, batch_rows=FRONT_ROWS), filter_step("x % 2 = 1"))
+        return [
+            hop(*front, paying, feeds=["files"]),
+            hop(inputs=[hops.output_prefix(JOB, "pay")], sink=sink, depth=2),
+        ]
     return [
         hop(map_step("plus", plus_one), feeds=["pay"]),
         hop(
@@ -99,11 +108,11 @@ def job_hops(folder: str, **options: Any) -> list[Hop]:  # noqa: ANN401 - of any
     ]
 
 
-def prepare(folder: str) -> None:
+def prepare(folder: str, *, fused: bool = False) -> None:
     """The journals of the job, with its rows."""
     broker = EmbeddedBroker.open(f"{folder}/mill")
     fill(broker, range(ROWS))
-    bench = Bench(Path(folder), job_hops(folder, on_doubt="skip"), CONFIG, broker)
+    bench = Bench(Path(folder), job_hops(folder, fused=fused, on_doubt="skip"), CONFIG, broker)
     for each in bench.hops:
         check_sink(each, broker)
     bench.start()
