@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
+
+import pytest
 
 TPC_SCALE: Final = float(os.environ.get("MILLRACE_TEST_SCALE", "0.1"))
 """The scale of the slow tests of TPC-DS; at 1 all queries of TPC-H run at that scale too."""
@@ -35,3 +37,13 @@ def share_of(cases: Sequence[T]) -> list[T]:
     """The share of the cases that is asked for, spread over all of them, but one."""
     count = max(1, round(len(cases) * _SHARE))
     return [cases[number * len(cases) // count] for number in range(count)]
+
+
+def few_quick(cases: Iterable[object], count: int) -> list[object]:
+    """The cases as parameters: so many, from the first to the last, are quick, the others slow."""
+    listed = list(cases)
+    quick = {number * len(listed) // count for number in range(count)}
+    return [
+        case if number in quick else pytest.param(case, marks=pytest.mark.slow)
+        for number, case in enumerate(listed)
+    ]

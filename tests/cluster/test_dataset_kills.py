@@ -213,9 +213,8 @@ TASK_SLOW = [
 ]
 
 
-@pytest.mark.parametrize(
-    "points", [TASK, pytest.param(TASK_SLOW, marks=pytest.mark.slow)], ids=["some", "all others"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("points", [TASK, TASK_SLOW], ids=["some", "all others"])
 def test_tasks_killed_at_any_point_again_and_again_lose_no_finished_task(
     spark: SparkSession, folder: Path, tmp_path: Path, points: list[str]
 ) -> None:

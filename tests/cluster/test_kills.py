@@ -68,12 +68,13 @@ def test_a_run_killed_half_way_is_taken_over_by_the_next_application(
     assert values(taken_over) == ALL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "finished"),
     [
-        pytest.param("shuffle.driver.after_rely", 0, marks=pytest.mark.slow),
-        pytest.param("shuffle.driver.after_tasks", FILES, marks=pytest.mark.slow),
-        pytest.param("shuffle.driver.before_manifest", FILES, marks=pytest.mark.slow),
+        ("shuffle.driver.after_rely", 0),
+        ("shuffle.driver.after_tasks", FILES),
+        ("shuffle.driver.before_manifest", FILES),
         ("shuffle.driver.after_manifest", FILES),
     ],
 )

@@ -44,6 +44,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow  # tests/cluster/test_dataset_kills.py is quick.
 def test_after_a_kill_only_what_was_not_finished_runs_again(tmp_path: Path, folder: Path) -> None:
     mill = tmp_path / "mill"
     killed = subprocess.run(

@@ -153,6 +153,7 @@ def test_rows_in_memory_and_input_files_are_read_from_a_bucket(
     assert len([name for name in bucket.names("mill/inputs") if name.endswith(".arrow")]) == 1
 
 
+@pytest.mark.slow  # tests/spark streams from a folder in the test command.
 def test_a_stream_of_spark_reads_journals_of_a_bucket_and_goes_on(
     spark: SparkSession, url: str, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from tests.sim.world import run
 
 SEEDS = 400
 AT_ONCE = 100
-QUICK = 2
+QUICK = 1
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from tests.laws import few_quick
 from tests.spark.dataset_kit import write
 from tests.spark.differential import CONFIGS, in_this_process, in_zone, quick, random_table
 
@@ -137,7 +138,7 @@ def asof_in_spark(case: AsOf) -> str:
     )
 
 
-@pytest.mark.parametrize("case", AS_OF, ids=str)
+@pytest.mark.parametrize("case", few_quick(AS_OF, 5), ids=str)
 def test_as_of_joins_find_what_spark_finds_among_all_pairs(
     berlin: SparkSession, tmp_path: Path, tables: tuple[str, str], case: AsOf
 ) -> None:
@@ -154,7 +155,7 @@ def test_as_of_joins_find_what_spark_finds_among_all_pairs(
         assert pairs(found.to_arrow()) == pairs(berlin.sql(asof_in_spark(case)).toArrow())
 
 
-@pytest.mark.parametrize("case", INTERVALS, ids=str)
+@pytest.mark.parametrize("case", few_quick(INTERVALS, 4), ids=str)
 def test_interval_joins_find_the_pairs_that_spark_finds(
     berlin: SparkSession, tmp_path: Path, tables: tuple[str, str], case: Interval
 ) -> None:
@@ -199,7 +200,9 @@ def test_sparks_own_as_of_join_finds_the_same(
             assert pairs(found.select("id", "id_right").to_arrow()) == pairs(expected.toArrow())
 
 
-@pytest.mark.parametrize("config", ["one task", "seven partitions", "broadcast", "skewed"])
+@pytest.mark.parametrize(
+    "config", few_quick(["one task", "broadcast", "seven partitions", "skewed"], 2)
+)
 def test_of_equal_rows_the_last_one_of_the_input_counts_wherever_it_lies(
     spark: SparkSession, tmp_path: Path, config: str
 ) -> None:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession, functions
+from tests.laws import few_quick
 from tests.spark.dataset_kit import (
     CONFIGS,
     CUT_UP,
@@ -40,7 +41,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("config", WITH_JOINS)
-@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+@pytest.mark.parametrize("how", few_quick(["inner", "left", "full", "semi", "anti", "right"], 3))
 def test_every_join_gives_sparks_answer(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str], how: str, config: str
 ) -> None:

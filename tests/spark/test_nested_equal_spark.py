@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
+from tests.laws import few_quick, some
 from tests.spark.dataset_kit import CONFIGS, write
 from tests.spark.differential import quick
 from tests.spark.nested_kit import CASES, NESTED, WHERE
@@ -137,10 +138,10 @@ def fails_in_spark(frame: DataFrame, case: str) -> bool:
 def test_what_fails_in_spark_fails_here(frame: DataFrame, duck: duckdb.DuckDBPyConnection) -> None:
     cases = listed("errors")
     assert [case for case in cases if not fails(duck, case)] == []
-    assert [case for case in cases if not fails_in_spark(frame, case)] == []
+    assert [case for case in some(cases) if not fails_in_spark(frame, case)] == []
 
 
-@pytest.mark.parametrize("config", ["one task", "cut up"])
+@pytest.mark.parametrize("config", few_quick(["cut up", "one task"], 1))
 def test_nested_values_pass_through_filters_joins_and_groups(
     spark: SparkSession, frame: DataFrame, tmp_path: Path, config: str
 ) -> None:
@@ -180,7 +181,7 @@ def assert_alike(ours: mr.Dataset, theirs: DataFrame, *, least: int = 2) -> None
     assert mine.schema.types == kinds
 
 
-@pytest.mark.parametrize("config", ["one task", "cut up"])
+@pytest.mark.parametrize("config", few_quick(["cut up", "one task"], 1))
 def test_aggregates_over_nested_values_have_sparks_values(
     spark: SparkSession, frame: DataFrame, tmp_path: Path, config: str
 ) -> None:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from tests.laws import few_quick
 from tests.spark.differential import assert_same
 from tests.spark.row_answers import settings
 
@@ -140,12 +141,15 @@ def test_a_setting_that_changes_texts_lets_spark_read_them(
 
 @pytest.mark.parametrize(
     "given",
-    [
-        {},
-        {"spark.sql.session.timeZone": "America/Los_Angeles"},
-        {"spark.sql.ansi.doubleQuotedIdentifiers": "true"},
-        {"spark.sql.caseSensitive": "true", "spark.sql.ansi.enabled": "false"},
-    ],
+    few_quick(
+        [
+            {"spark.sql.session.timeZone": "America/Los_Angeles"},
+            {},
+            {"spark.sql.ansi.doubleQuotedIdentifiers": "true"},
+            {"spark.sql.caseSensitive": "true", "spark.sql.ansi.enabled": "false"},
+        ],
+        2,
+    ),
 )
 def test_parameters_have_their_values_under_all_settings(
     ws: mr.Workspace, spark: SparkSession, given: dict[str, str]

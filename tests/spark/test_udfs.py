@@ -19,6 +19,7 @@ from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F  # noqa: N812 - as everybody does
 from pyspark.sql.types import Row
 from sqlglot import exp
+from tests.laws import few_quick
 from tests.spark.dataset_kit import CONFIGS
 
 import millrace as mr
@@ -272,7 +273,7 @@ OVER_ROWS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("config", ["one task", "cut up"])
+@pytest.mark.parametrize("config", few_quick(["cut up", "one task"], 1))
 def test_functions_over_groups_and_rows_give_sparks_rows(
     spark: SparkSession, tmp_path: Path, config: str
 ) -> None:
@@ -293,7 +294,7 @@ def test_functions_over_groups_and_rows_give_sparks_rows(
         wrong.to_arrow()
 
 
-@pytest.mark.parametrize("config", ["one task", "cut up"])
+@pytest.mark.parametrize("config", few_quick(["cut up", "one task"], 1))
 def test_functions_over_pairs_of_groups_get_both(
     spark: SparkSession, tmp_path: Path, config: str
 ) -> None:
@@ -343,7 +344,7 @@ def _windows(f: Any, w: Any) -> dict[str, Any]:  # noqa: ANN401 - modules of PyS
     }
 
 
-@pytest.mark.parametrize("config", ["one task", "cut up"])
+@pytest.mark.parametrize("config", few_quick(["cut up", "one task"], 1))
 def test_functions_over_windows_give_sparks_values(
     spark: SparkSession, tmp_path: Path, config: str
 ) -> None:

@@ -217,8 +217,9 @@ def in_millrace(rows: Dataset, case: Case) -> pa.Table:
 @pytest.mark.parametrize(
     ("config", "every"),
     [
-        ("one task", 1),
+        ("one task", 4),
         ("seven partitions", 4),
+        pytest.param("one task", 1, marks=pytest.mark.slow),
         pytest.param("seven partitions", 1, marks=pytest.mark.slow),
     ],
 )

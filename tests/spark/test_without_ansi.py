@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.laws import few_quick
 from tests.spark import (
     test_expressions_equal_spark,
     test_nested_equal_spark,
@@ -112,7 +113,7 @@ def off(spark: SparkSession) -> Iterator[SparkSession]:
         yield spark
 
 
-@pytest.mark.parametrize("kit", KITS)
+@pytest.mark.parametrize("kit", few_quick(KITS, 1))
 def test_every_native_case_equals_sparks(off: SparkSession, tmp_path: Path, kit: str) -> None:
     table, listed = KITS[kit]
     cases = list(dict.fromkeys(listed()))

@@ -94,6 +94,7 @@ def test_a_job_pays_once_although_its_driver_and_a_host_are_killed(
         app.finish()
 
 
+@pytest.mark.slow
 def test_reads_are_exact_although_a_host_with_members_is_killed(own: Cluster) -> None:
     app = ReadsApplication(own, "reads")
     with Chaos(app, seed=8) as chaos:

@@ -118,7 +118,7 @@ def test_a_version_of_an_earlier_life_is_not_known(place: Place) -> None:
 
 
 def test_many_journals_are_read_in_one_call_each_from_its_own_offset(broker: Broker) -> None:
-    names = [f"j/{number}" for number in range(20)]
+    names = [f"j/{number}" for number in range(8)]
     made = broker.create_many(names, SCHEMA)
     for number, name in enumerate(names):
         broker.append(name, column(range(number)))
