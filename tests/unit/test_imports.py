@@ -36,3 +36,14 @@ def test_public_names_and_modules_are_loaded_when_they_are_used() -> None:
     assert set(mr.__all__) <= set(dir(mr))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         mr.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_help_of_the_command_line_loads_no_command() -> None:
+    show_help = "from millrace.cli.main import cli; cli(['--help'], standalone_mode=False)"
+    *_, last = subprocess.run(
+        [sys.executable, "-c", f"{show_help}; import sys; print('pyarrow' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert last == "False"

@@ -1,28 +1,63 @@
-"""The `millrace` command. Each group of commands lives in a file of its own."""
+"""The `millrace` command. Each group of commands lives in a file of its own.
+
+Invariant: a command loads its own file and no other, so `millrace --help` answers at once.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from importlib import import_module
+from typing import Final
 
 import click
 
-from millrace.cli.agent_command import agent
-from millrace.cli.broker_command import broker
-from millrace.cli.completion_command import completion
-from millrace.cli.demo_command import demo
-from millrace.cli.job_commands import job
-from millrace.cli.journal_commands import journal
-from millrace.cli.reads_commands import reads
-from millrace.cli.retention_command import retention
-from millrace.cli.serve_command import serve
-from millrace.cli.shuffle_commands import shuffle
-from millrace.cli.upkeep_commands import backup, claim, restore, verify
 from millrace.errors import MillraceError
 from millrace.version import __version__
 
+COMMANDS: Final = {
+    "agent": ("agent_command", "Serve the shuffles in a host's own folder."),
+    "backup": ("upkeep_commands", "Copy a workspace while it is being written."),
+    "broker": ("broker_command", "Run Kafka for journals on this machine."),
+    "claim": ("upkeep_commands", "Make a plain copy a workspace of its own."),
+    "completion": ("completion_command", "Print the completion script of a shell."),
+    "demo": ("demo_command", "Kill a job with paid calls, and see it continue."),
+    "job": ("job_commands", "Run and look at jobs: status, calls, history."),
+    "journal": ("journal_commands", "List, read and follow journals: rows in order."),
+    "reads": ("reads_commands", "Look at coordinated reads and their checkpoints."),
+    "restore": ("upkeep_commands", "Make a workspace of a backup."),
+    "retention": ("retention_command", "Show how long a workspace keeps things."),
+    "serve": ("serve_command", "Serve the journals of a workspace to all processes."),
+    "shuffle": ("shuffle_commands", "List, check and remove shuffles: rows by key."),
+    "verify": ("upkeep_commands", "Check every file of a workspace or a backup."),
+}
+"""Each command: the module that has it, and the line that `millrace --help` shows."""
+
+
+class CommandsByName(click.Group):
+    """The commands of the table. The module of a command is loaded when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        """The names of all commands."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module, _ = COMMANDS[cmd_name]
+        command = getattr(import_module(f"millrace.cli.{module}"), cmd_name)
+        assert isinstance(command, click.Command), cmd_name
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """Write the table, without loading a command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
+
 
 @click.group(
+    cls=CommandsByName,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: millrace -v shuffle ls ./mill",
 )
@@ -38,11 +73,6 @@ def cli(verbose: int) -> None:
     """
     if verbose:
         log_to_stderr(logging.INFO if verbose == 1 else logging.DEBUG)
-
-
-COMMANDS = (agent, backup, broker, claim, completion, demo, job, journal, reads, restore, retention)
-for command in (*COMMANDS, serve, shuffle, verify):
-    cli.add_command(command)
 
 
 def log_to_stderr(level: int) -> None:

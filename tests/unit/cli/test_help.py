@@ -20,18 +20,25 @@ LISTINGS = {"ls", "show", "status", "read", "verify", "gc", "dead-letters", "lis
 
 
 def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    for name, command in group.commands.items():
+    for name in group.list_commands(click.Context(group)):
+        command = child(group, name)
         if isinstance(command, click.Group):
             yield from commands(command, (*path, name))
         else:
             yield (*path, name)
 
 
+def child(group: click.Group, name: str) -> click.Command:
+    command = group.get_command(click.Context(group), name)
+    assert command is not None, name
+    return command
+
+
 def command_at(path: tuple[str, ...]) -> click.Command:
     found: click.Command = cli
     for name in path:
         assert isinstance(found, click.Group)
-        found = found.commands[name]
+        found = child(found, name)
     return found
 
 
@@ -73,8 +80,8 @@ def test_a_command_that_a_page_shows_is_one_that_there_is(page: str, line: str) 
         words.pop(0)
     command: click.Command = cli
     while isinstance(command, click.Group) and words:
-        assert words[0] in command.commands, f"{page}: {line}"
-        command = command.commands[words.pop(0)]
+        assert words[0] in command.list_commands(click.Context(command)), f"{page}: {line}"
+        command = child(command, words.pop(0))
     context = click.Context(command, info_name="millrace", resilient_parsing=True)
     _, rest, _ = command.make_parser(context).parse_args(words)
     assert rest == [], f"{page}: {line}"
