@@ -46,6 +46,9 @@ cluster: java  ## a standalone Spark of three hosts that are killed at random: S
 sim: $(READY)  ## simulated worlds of coordinated reads: SEED=n one of them, SEEDS=100000 so many
 	@$(BIN)/python -m tests.sim.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
 
+histories: $(READY)  ## histories of processes that are killed: LEDGER=sqlite files postgres bucket, SEEDS=30 so many, FIRST=n from there
+	@$(BIN)/python -m tests.histories.many_histories $(or $(LEDGER),sqlite) --seeds $(or $(SEEDS),30) --first $(or $(FIRST),1000)
+
 pyspark-methods: $(READY)  ## write the tables of docs/coming-from-pyspark.md
 	@$(BIN)/python scripts/pyspark_methods.py
 	@PYTHONPATH=. $(BIN)/python -W ignore -m tests.unit.sql.test_function_calls
@@ -95,4 +98,4 @@ clean:  ## remove what was built, the virtual environment too
 	@rm -rf $(VENV) build dist demo-workspace benchmarks/.data .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help scale setup java demo fix check test test-slow cluster sim spark-functions spark-examples pyspark-methods docs bench bench-jobs bench-check bench-record wheel clean
+.PHONY: help histories scale setup java demo fix check test test-slow cluster sim spark-functions spark-examples pyspark-methods docs bench bench-jobs bench-check bench-record wheel clean

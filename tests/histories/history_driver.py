@@ -44,7 +44,10 @@ from millrace.testing.fault_injection import POINTS
 from millrace.workspace import runtime_of
 
 FORK = multiprocessing.get_context("forkserver")
-FORK.set_forkserver_preload(["tests.histories.history_children", "millrace.workspace"])
+FORK.set_forkserver_preload(
+    ["__main__", "tests.histories.history_children", "millrace.workspace", "pandas"]
+)
+"""pandas, as pyarrow imports it where it finds it, with the first rows of a process."""
 END_S = 120.0
 """Longer than any process takes to end on a busy machine."""
 CLIENT_POINTS = tuple(p for p in POINTS if p.startswith(("direct.", "producer.")))

@@ -2,7 +2,8 @@
 
 `tests/formats` holds them as archives. `ledger-1` has a ledger of version 1, of a process that was
 killed: 4 rows in `shop/a`, 4,000 in `shop/b`, a group, and a coordinated read with one committed
-checkpoint. `before-0.1` has one of version 2; `test_old_workspaces.py` says what else.
+checkpoint. `before-0.1` has one of version 2; `test_old_workspaces.py` says what else. `ledger-3`
+has one of version 3: 2,000 rows with keys and timestamps in a file that their writer made.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from millrace.journal.embedded.ledger.ledger_tables import FORMAT_VERSION, VERSI
 from millrace.storage import documents
 
 ARCHIVES = Path(__file__).parents[1] / "formats"
-LEDGERS = {"ledger-1": 1, "before-0.1": 2}
+LEDGERS = {"ledger-1": 1, "before-0.1": 2, "ledger-3": 3}
 """The archives, and the versions of their ledgers."""
 READ = mr.CoordinatedRead("l", [mr.Binding(name="all", prefix="shop", key="cust_id")])
 
@@ -80,6 +81,16 @@ def test_a_ledger_of_version_1_is_read_and_continued(tmp_path: Path) -> None:
             shown = session.read(0, checkpoint)["cust_id"].to_pylist()
             session.commit(checkpoint)
     assert (checkpoint.number, shown) == (2, [7])
+
+
+def test_rows_with_keys_in_a_file_of_version_3_are_read(tmp_path: Path) -> None:
+    with mr.open(unpacked("ledger-3", tmp_path)) as ws:
+        stored = ws.journals.read("shop/b", 0).stored()
+        assert ws.journals.committed("billing", "shop/a") == 2
+    assert stored["_mr_key"].to_pylist() == [*(str(n).encode() for n in range(2000)), None]
+    times = stored["_mr_timestamp"].cast("int64").to_pylist()
+    assert times == [*range(2000), None]
+    assert stored["amount"].to_pylist() == [*range(2000), 6]
 
 
 def test_a_newer_ledger_is_refused_by_both_versions(tmp_path: Path) -> None:

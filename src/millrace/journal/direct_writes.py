@@ -45,13 +45,12 @@ from millrace.journal.core.values import (
     SegmentFile,
     StampedFile,
 )
-from millrace.journal.row_files import ADOPTED, RowMessage, row_messages
+from millrace.journal.row_files import ADOPTED, BesideRows, RowMessage, row_messages
 from millrace.storage import modes
 from millrace.storage.local import sync_folder
 from millrace.storage.store import Store, storage_errors
 
 Sent = TypeVar("Sent")
-_NO_STAMPS: Final = (HINTS, KEY, TIMESTAMP)
 _IDLE_MAX: Final = 4
 """Files that are kept open between publishes."""
 
@@ -144,14 +143,16 @@ class DirectWriter:
         """
         parts = _parts_to_write(request, infos)
         messages = {
-            number: self._messages(part.rows, infos[part.journal]) for number, part in parts.items()
+            number: self._messages(part.rows, infos[part.journal], _beside(part))
+            for number, part in parts.items()
         }
         file, ranges = self._written([one for some in messages.values() for one in some])
         referring, at = list(request.parts), 0
         for number, some in messages.items():
             part = parts[number]
             info = infos[part.journal]
-            adopted = _reference(info, file.name, ranges[at : at + len(some)])
+            some_ranges = ranges[at : at + len(some)]
+            adopted = _reference(info, file.name, some_ranges, is_keyed=_beside(part).is_given)
             referring[number] = Adopt(
                 journal=part.journal, files=(adopted,), expected=part.expected, id=info.id
             )
@@ -166,20 +167,23 @@ class DirectWriter:
         if stamps is None:
             return None
         producer, clock, flag = stamps
-        messages = self._messages(rows.select(info.schema.names), info)
+        beside = BesideRows(*(_unless_null(rows[name]) for name in (KEY, TIMESTAMP)))
+        messages = self._messages(rows.select(info.schema.names), info, beside)
         file, ranges = self._written(messages)
         stamped = StampedFile(
             id=info.id,
-            file=_reference(info, file.name, ranges),
+            file=_reference(info, file.name, ranges, is_keyed=beside.is_given),
             producer=producer,
             first_clock=clock,
             flag=flag,
         )
         return self._sending(stamped, file)
 
-    def _messages(self, rows: Rows | pa.RecordBatch, info: JournalInfo) -> list[RowMessage]:
+    def _messages(
+        self, rows: Rows | pa.RecordBatch, info: JournalInfo, beside: BesideRows
+    ) -> list[RowMessage]:
         target = self._config.journal_range_bytes_target
-        return list(row_messages(rows, info.schema, target, where=info.name))
+        return list(row_messages(rows, info.schema, target, where=info.name, beside=beside))
 
     def _written(
         self, messages: Sequence[RowMessage]
@@ -243,19 +247,25 @@ class DirectWriter:
 def direct_size(request: Publish) -> tuple[int, int]:
     """Bytes and count of the rows of a request that can be in a file."""
     parts = _parts_for_files(request).values()
-    return sum(part.rows.nbytes for part in parts), sum(part.rows.num_rows for part in parts)
+    size = sum(part.rows.nbytes + _beside(part).nbytes for part in parts)
+    return size, sum(part.rows.num_rows for part in parts)
 
 
 def _parts_for_files(request: Publish) -> dict[int, Append]:
-    """The parts with rows that can be in a file, by number; keys and timestamps cannot."""
+    """The parts with rows, by number."""
     return {
         number: part
         for number, part in enumerate(request.parts)
-        if isinstance(part, Append)
-        and part.keys is None
-        and part.timestamps is None
-        and part.rows.num_rows
+        if isinstance(part, Append) and part.rows.num_rows
     }
+
+
+def _beside(part: Append) -> BesideRows:
+    return BesideRows(part.keys, part.timestamps)
+
+
+def _unless_null(column: pa.Array) -> pa.Array | None:
+    return None if column.null_count == len(column) else column
 
 
 def _parts_to_write(request: Publish, infos: Mapping[str, JournalInfo]) -> dict[int, Append]:
@@ -265,19 +275,22 @@ def _parts_to_write(request: Publish, infos: Mapping[str, JournalInfo]) -> dict[
     return dict(sorted(parts.items(), key=lambda entry: journals[entry[1].journal]))
 
 
-def _reference(info: JournalInfo, name: str, ranges: tuple[FileRange, ...]) -> SegmentFile:
+def _reference(
+    info: JournalInfo, name: str, ranges: tuple[FileRange, ...], *, is_keyed: bool
+) -> SegmentFile:
     return SegmentFile(
         path=name,
         schema=info.schema,
         bytes=ranges[-1].position + ranges[-1].bytes,
         ranges=ranges,
         is_open=True,
+        is_keyed=is_keyed,
     )
 
 
 def _one_run(rows: pa.RecordBatch) -> tuple[ProducerId, Clock, Flag] | None:
     """The producer, first clock and flag of stamped rows, if these say all about their stamps."""
-    if not rows.num_rows or any(rows[name].null_count < rows.num_rows for name in _NO_STAMPS):
+    if not rows.num_rows or rows[HINTS].null_count < rows.num_rows:
         return None
     producers, clocks, flags = (rows[name].to_numpy() for name in (PRODUCER, CLOCK, FLAG))
     first = clocks[0]

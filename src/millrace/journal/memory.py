@@ -18,7 +18,8 @@ from millrace.journal.book_broker import BookBroker, Times
 from millrace.journal.book_reader import out_of_range
 from millrace.journal.core.book import Book, FileContent, Journal, RowBlock
 from millrace.journal.core.journal_names import JournalId, Offset
-from millrace.journal.core.read_limits import Stored, with_stamps
+from millrace.journal.core.read_limits import Stored
+from millrace.journal.core.row_format import bare_rows
 from millrace.journal.core.values import SegmentFile
 from millrace.storage.store import storage_errors
 
@@ -120,5 +121,4 @@ def _read(content: FileContent, schema: pa.Schema) -> pa.RecordBatch:
     with storage_errors(f"reading {content.path}"), open(content.path, "rb") as file:
         file.seek(content.part.position)
         data = file.read(content.part.bytes)
-    plain = pa.schema([pa.field(field.name, field.type) for field in schema])
-    return with_stamps(pa.ipc.read_record_batch(pa.py_buffer(data), plain), content.stamp)
+    return bare_rows(data, schema, content.stamp, is_keyed=content.is_keyed)

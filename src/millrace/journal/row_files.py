@@ -45,11 +45,45 @@ class RowMessage:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class BesideRows:
+    """What is given beside the rows of an append, one for each row."""
+
+    keys: pa.Array | None = None
+    timestamps: pa.Array | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is any of it."""
+        return self.keys is not None or self.timestamps is not None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of it."""
+        return sum(given.nbytes for given in (self.keys, self.timestamps) if given is not None)
+
+    def before(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Put it before conformed rows."""
+        if not self.is_given:
+            return batch
+        keys = row_format.check_keys(self.keys, batch.num_rows)
+        times = row_format.check_timestamps(self.timestamps, batch.num_rows)
+        return row_format.keyed_rows(batch, keys, times)
+
+
+NOTHING_BESIDE: Final = BesideRows()
+
+
 def row_messages(
-    rows: pa.RecordBatch | pa.Table, schema: pa.Schema, target: int, *, where: str
+    rows: pa.RecordBatch | pa.Table,
+    schema: pa.Schema,
+    target: int,
+    *,
+    where: str,
+    beside: BesideRows = NOTHING_BESIDE,
 ) -> Iterator[RowMessage]:
     """Rows of a journal with this schema, in messages of about a size."""
-    batch = row_format.conform(rows, schema, where=where)
+    batch = beside.before(row_format.conform(rows, schema, where=where))
     step = max(1, target * batch.num_rows // max(1, batch.nbytes))
     for begin in range(0, batch.num_rows, step):
         piece = batch.slice(begin, step)

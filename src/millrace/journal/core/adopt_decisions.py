@@ -98,8 +98,8 @@ def adopt_stamped(book: Book, name: str, rows: StampedFile, lease: Lease | None)
         stamp = Stamp(
             first_offset=journal.end, producer=rows.producer, first_clock=clock, flag=rows.flag
         )
-        content = FileContent(rows.file.path, piece, stamp, rows.file.is_open)
-        journal = put_block(book, journal, content, piece.rows, RangeKind.BARE)
+        content = FileContent.of(rows.file, piece, stamp)
+        journal = put_block(book, journal, content, piece.rows, content.kind)
         clock = Clock(clock + piece.rows)
     return Appended(journal=name, first_offset=begin, rows=count, next_offset=journal.end)
 

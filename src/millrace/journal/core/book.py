@@ -23,7 +23,7 @@ from millrace.journal.core.committed_rows import RolledBackRange, stable_end
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.row_format import ProducerId, Stamp
 from millrace.journal.core.sequencing import Sequence
-from millrace.journal.core.values import FileRange, JournalInfo, Published
+from millrace.journal.core.values import FileRange, JournalInfo, Published, SegmentFile
 from millrace.names import existing, shown
 
 K = TypeVar("K")
@@ -48,6 +48,13 @@ class RangeKind(IntEnum):
     """Rows of transactions or ACKs among them."""
     BARE = 2
     """An adopted file's rows: the user's columns alone; the ledger has the system fields."""
+    KEYED = 3
+    """The same, with record keys and timestamps before the user's columns."""
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the ledger has the offsets and clocks of the rows."""
+        return self in (RangeKind.BARE, RangeKind.KEYED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +113,18 @@ class FileContent:
     stamp: Stamp
     is_open: bool = False
     """Whether the file may have more rows, of other journals as well."""
+    is_keyed: bool = False
+    """Whether record keys and timestamps stand before the user's columns."""
+
+    @classmethod
+    def of(cls, file: SegmentFile, part: FileRange, stamp: Stamp) -> FileContent:
+        """A range of a file."""
+        return cls(file.path, part, stamp, file.is_open, file.is_keyed)
+
+    @property
+    def kind(self) -> RangeKind:
+        """What the range holds."""
+        return RangeKind.KEYED if self.is_keyed else RangeKind.BARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

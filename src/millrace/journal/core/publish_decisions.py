@@ -286,8 +286,8 @@ class _Writing:
             batch = stamp_rows(content.batch, stamp, keys=keys, timestamps=times)
             return put_block(self.book, journal, batch, count, kind)
         file, number = content
-        bare = FileContent(file.path, file.ranges[number], stamp, file.is_open)
-        return put_block(self.book, journal, bare, count, RangeKind.BARE)
+        bare = FileContent.of(file, file.ranges[number], stamp)
+        return put_block(self.book, journal, bare, count, bare.kind)
 
     def _move_on(self, journal: Journal, clock: Clock) -> None:
         """All the rows so far are committed as of this clock."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from millrace.journal.core.book import RangeKind
 from millrace.journal.core.committed_rows import Mask, RolledBackRange, committed_mask, stamps_of
 from millrace.journal.core.journal_names import Offset
-from millrace.journal.core.row_format import FLAG, OFFSET, Flag, Stamp, stamp_rows
+from millrace.journal.core.row_format import FLAG, OFFSET, Flag
 
 _ROW_BYTES_MIN: Final = 1
 
@@ -137,8 +137,3 @@ def rolled_back_rows(
             hidden = ~committed_mask(stamps, [gone]) & (stamps.flags != Flag.ACK)
             count += int((hidden & within).sum())
     return count
-
-
-def with_stamps(rows: pa.RecordBatch, stamp: Stamp) -> pa.RecordBatch:
-    """The stored form of rows that were adopted with the user's columns alone."""
-    return stamp_rows(rows, stamp)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from millrace.errors import JournalUnknown, OffsetOutOfRange
 from millrace.journal.core.committed_rows import RolledBackRange, committed_mask, stamps_of
 from millrace.journal.core.journal_names import JournalId, Offset
-from millrace.journal.core.row_format import Stamp, stamp_rows, stored_schema
+from millrace.journal.core.row_format import Stamp, bare_rows, stored_schema
 from millrace.journal.core.values import Fetched
 
 ALONE_BYTES: Final = 64 * 1024
@@ -36,11 +36,6 @@ class Format:
     users: pa.Schema
     stored: pa.Schema
     header: bytes
-
-    @property
-    def bare(self) -> pa.Schema:
-        """Of rows in files that hold the user's columns alone."""
-        return pa.schema([pa.field(field.name, field.type) for field in self.users])
 
     @classmethod
     def of(cls, schema: pa.Schema) -> Format:
@@ -105,6 +100,8 @@ class FileSpot:
     checksum: str
     stamp: Stamp | None
     """The system fields of rows that hold none themselves."""
+    is_keyed: bool = False
+    """Whether such rows hold record keys and timestamps."""
 
 
 @dataclass(slots=True)
@@ -129,8 +126,8 @@ class Bundle:
             return self.decoded
         if self.spot is not None and self.spot.stamp is not None:
             (data,) = self.parts
-            rows = pa.ipc.read_record_batch(pa.py_buffer(data), self.format.bare)
-            return [stamp_rows(rows, self.spot.stamp)]
+            given = (data, self.format.users, self.spot.stamp)
+            return [bare_rows(*given, is_keyed=self.spot.is_keyed)]
         if len(self.parts) == len(self.whose) == 1:
             return messages(self.parts[0], self.format.stored)
         return list(pa.ipc.open_stream(pa.py_buffer(b"".join([self.format.header, *self.parts]))))

@@ -61,6 +61,8 @@ STAMP_FIELDS: Final = (
 )
 SYSTEM_FIELDS: Final = (OFFSET_FIELD, *STAMP_FIELDS)
 SYSTEM_COLUMNS: Final = len(SYSTEM_FIELDS)
+BESIDE_FIELDS: Final = STAMP_FIELDS[4:]
+"""What a user may give beside the rows: record keys and timestamps."""
 _HINTS_TYPE: Final = STAMP_FIELDS[3].type
 _TIMESTAMP_TYPE: Final = STAMP_FIELDS[5].type
 
@@ -161,6 +163,33 @@ def stamp_rows(
         pa.nulls(count, _TIMESTAMP_TYPE) if timestamps is None else timestamps,
     ]
     return pa.RecordBatch.from_arrays([*system, *rows.columns], schema=stored_schema(rows.schema))
+
+
+def keyed_rows(
+    rows: pa.RecordBatch, keys: pa.Array | None, timestamps: pa.Array | None
+) -> pa.RecordBatch:
+    """Conformed rows with their record keys and timestamps before them."""
+    beside = [
+        pa.nulls(rows.num_rows, field.type) if given is None else given
+        for field, given in zip(BESIDE_FIELDS, (keys, timestamps), strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(
+        [*beside, *rows.columns], schema=pa.schema([*BESIDE_FIELDS, *rows.schema])
+    )
+
+
+def bare_rows(
+    data: bytes | pa.Buffer, schema: pa.Schema, stamp: Stamp, *, is_keyed: bool
+) -> pa.RecordBatch:
+    """The stored form of a message with the user's columns, and record keys and timestamps."""
+    users = _nullable(schema)
+    if not is_keyed:
+        return stamp_rows(pa.ipc.read_record_batch(pa.py_buffer(data), users), stamp)
+    keyed = pa.schema([*BESIDE_FIELDS, *users])
+    batch = pa.ipc.read_record_batch(pa.py_buffer(data), keyed)
+    keys, timestamps = batch.columns[: len(BESIDE_FIELDS)]
+    rows = pa.RecordBatch.from_arrays(batch.columns[len(BESIDE_FIELDS) :], schema=users)
+    return stamp_rows(rows, stamp, keys=keys, timestamps=timestamps)
 
 
 def ack_row(

@@ -299,13 +299,16 @@ class SegmentFile:
     path: str
     """Absolute; of an open file relative to the folder of the journals."""
     schema: pa.Schema
-    """Of the user's columns, which are all that the ranges hold."""
+    """Of the user's columns."""
     bytes: Int64
     """The file's length; of an open file, where the last of these ranges ends."""
     ranges: tuple[FileRange, ...]
     is_open: bool = False
     """Whether its writer adds to it, rows of other journals as well. What is referred to is synced
     already, and each range can be adopted once."""
+    is_keyed: bool = False
+    """Whether the ranges have record keys and timestamps before the user's columns, which are all
+    that they hold otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from millrace.journal.book_reader import out_of_range
 from millrace.journal.core.book import Book, Journal, RangeKind
 from millrace.journal.core.committed_rows import RolledBackRange
 from millrace.journal.core.journal_names import JournalId, Offset
-from millrace.journal.core.read_limits import ReadLimits, Stored, with_stamps
+from millrace.journal.core.read_limits import ReadLimits, Stored
 from millrace.journal.core.row_bundles import (
     ALONE_BYTES,
     FileSpot,
@@ -31,7 +31,7 @@ from millrace.journal.core.row_bundles import (
     messages,
     sliced,
 )
-from millrace.journal.core.row_format import Flag
+from millrace.journal.core.row_format import Flag, bare_rows
 from millrace.journal.core.values import Isolation, Missing
 from millrace.journal.embedded import many_journals
 from millrace.journal.embedded.ledger.ledger_port import AppendRange, InLedger, InSegment, Ledger
@@ -89,7 +89,7 @@ class SegmentReader(BookBroker):
 
     def _decoded(self, journal: Journal, range_: AppendRange) -> Sequence[pa.RecordBatch]:
         data = self._checked(journal, range_)
-        if range_.kind is RangeKind.BARE:
+        if range_.kind.is_bare:
             return [_stamped(data, range_, journal)]
         return messages(data, self._formats.of(journal.schema).stored)
 
@@ -188,7 +188,7 @@ class SegmentReader(BookBroker):
         loaded: list[tuple[bytes | list[pa.RecordBatch], int, int, int]] = []
         for range_, begin, count in self._cuts(chosen):
             total = range_.next - range_.first
-            if range_.bytes < ALONE_BYTES and range_.kind is not RangeKind.BARE:
+            if range_.bytes < ALONE_BYTES and not range_.kind.is_bare:
                 loaded.append((self._checked(journal, range_), total, begin, count))
             else:
                 loaded.append((self._part(journal, range_, begin, count), total, begin, count))
@@ -253,9 +253,7 @@ class SegmentReader(BookBroker):
     def _message(self, journal: Journal, range_: AppendRange) -> bytes | pa.Buffer:
         """The rows of a range as stored rows are sent."""
         data = self._checked(journal, range_)
-        return (
-            _stamped(data, range_, journal).serialize() if range_.kind is RangeKind.BARE else data
-        )
+        return _stamped(data, range_, journal).serialize() if range_.kind.is_bare else data
 
     def _checked(self, journal: Journal, range_: AppendRange) -> bytes:
         """The bytes of a range, as they were written."""
@@ -331,6 +329,7 @@ def _spot(range_: AppendRange) -> FileSpot:
         bytes=range_.bytes,
         checksum=range_.checksum,
         stamp=range_.stamp,
+        is_keyed=range_.kind is RangeKind.KEYED,
     )
 
 
@@ -356,5 +355,5 @@ def _stored(range_: AppendRange) -> Stored:
 def _stamped(data: bytes, range_: AppendRange, journal: Journal) -> pa.RecordBatch:
     """The rows of an adopted file with their system fields."""
     assert range_.stamp is not None
-    plain = pa.schema([pa.field(field.name, field.type) for field in journal.schema])
-    return with_stamps(pa.ipc.read_record_batch(pa.py_buffer(data), plain), range_.stamp)
+    is_keyed = range_.kind is RangeKind.KEYED
+    return bare_rows(data, journal.schema, range_.stamp, is_keyed=is_keyed)

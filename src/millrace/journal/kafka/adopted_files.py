@@ -11,7 +11,7 @@ import xxhash
 
 from millrace.errors import Corrupt, UserError
 from millrace.journal.core.book import FileContent
-from millrace.journal.core.read_limits import with_stamps
+from millrace.journal.core.row_format import bare_rows
 from millrace.journal.core.values import SegmentFile
 from millrace.journal.row_files import check_length
 from millrace.storage.store import storage_errors
@@ -42,8 +42,7 @@ def read(content: FileContent, schema: pa.Schema) -> pa.RecordBatch:
             f"{content.path} to adopt does not have the bytes that were written\n"
             f"  expected: {content.part.checksum}, found: {checksum}\n  to fix: write it again"
         )
-    plain = pa.schema([pa.field(field.name, field.type) for field in schema])
-    return with_stamps(pa.ipc.read_record_batch(pa.py_buffer(data), plain), content.stamp)
+    return bare_rows(data, schema, content.stamp, is_keyed=content.is_keyed)
 
 
 def remove(path: str) -> bool:

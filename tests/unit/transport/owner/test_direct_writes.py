@@ -76,15 +76,12 @@ def test_publishes_of_a_process_share_one_file_and_the_owner_writes_no_row(tmp_p
     owner.close()
 
 
-def test_small_rows_and_rows_with_keys_are_sent_and_so_are_all_from_elsewhere(
-    tmp_path: Path,
-) -> None:
+def test_small_rows_are_sent_and_so_are_all_from_elsewhere(tmp_path: Path) -> None:
     owner, client = owner_at(tmp_path)
     sees(tmp_path, QUICK).append("a", column(1))
-    client.append("a", column(2), keys=pa.array([b"k"]))
-    client_of(owner, DIRECT).append("a", column(3))
+    client_of(owner, DIRECT).append("a", column(2))
 
-    assert all_values(client, "a") == [1, 2, 3]
+    assert all_values(client, "a") == [1, 2]
     assert files(tmp_path) == []
     owner.close()
 

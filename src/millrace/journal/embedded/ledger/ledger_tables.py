@@ -1,8 +1,8 @@
 """The tables of the SQLite ledger, and how values are stored in them. Pure.
 
-Version 2 of the format; `docs/format.md` describes it. Version 1 knew no numbers of commits and is
-brought to version 2 when it is opened. Clocks are 64 bits without a sign; SQLite's
-signed integers store the same bits.
+Version 3 of the format; `docs/format.md` describes it. Version 1 knew no numbers of commits, and
+version 2 no ranges of kind 3; they are brought to version 3 when they are opened. Clocks are 64
+bits without a sign; SQLite's signed integers store the same bits.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from millrace.journal.embedded.ledger.ledger_port import AppendRange, InLedger, 
 from millrace.names import shown
 
 APPLICATION_ID: Final = 0x4D524A31
-FORMAT_VERSION: Final = 2
-VERSIONS_READ: Final = (1, 2)
+FORMAT_VERSION: Final = 3
+VERSIONS_READ: Final = (1, 2, 3)
 _DAMAGED: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)
 """The last is for statements that SQLite does not understand: names of columns are damaged."""
 FOLDERS: Final = ("segments", "adopted")

@@ -167,10 +167,10 @@ def check_tables(db: sqlite3.Connection, path: str) -> None:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if application != ledger_tables.APPLICATION_ID:
         raise not_a_ledger(path)
-    if version == 1:
-        db.executescript(
-            f"BEGIN IMMEDIATE; {ledger_tables.COMMIT_TABLES}"
-            f"PRAGMA user_version = {ledger_tables.FORMAT_VERSION}; COMMIT;"
-        )
-    elif version != ledger_tables.FORMAT_VERSION:
+    if version not in ledger_tables.VERSIONS_READ:
         raise ledger_tables.unknown_version(path, version)
+    if version != ledger_tables.FORMAT_VERSION:
+        added = ledger_tables.COMMIT_TABLES if version == 1 else ""
+        db.executescript(
+            f"BEGIN IMMEDIATE; {added}PRAGMA user_version = {ledger_tables.FORMAT_VERSION}; COMMIT;"
+        )

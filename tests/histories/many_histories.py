@@ -1,0 +1,138 @@
+"""Runs many histories on a ledger, several at a time: in slow tests, and by hand.
+
+    make histories LEDGER=postgres FIRST=2000 SEEDS=100
+
+Each lane is a process with a server of its own, so that a history harms no other one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+from tests.histories.history_driver import run_history
+from tests.histories.history_places import (
+    LedgerPlace,
+    bucket_place,
+    bucket_server,
+    files_place,
+    postgres_place,
+    sqlite_place,
+)
+from tests.postgres.postgres_kit import Postgres
+
+LEDGERS = ("sqlite", "files", "postgres", "bucket")
+LANES = 3
+"""A history waits for half of its time."""
+SPAWN = multiprocessing.get_context("spawn")
+MakePlace = Callable[[Path], AbstractContextManager[LedgerPlace]]
+
+
+@contextmanager
+def lane_of(ledger: str, folder: Path) -> Iterator[MakePlace]:
+    """Workspaces on a ledger, with the server that it needs."""
+    match ledger:
+        case "sqlite":
+            yield sqlite_place
+        case "files":
+            yield files_place
+        case "postgres":
+            server = Postgres.start()
+            try:
+                yield partial(postgres_place, server=server)
+            finally:
+                server.end()
+        case "bucket":
+            with bucket_server(folder) as bucket:
+                yield partial(bucket_place, server=bucket)
+        case other:
+            raise AssertionError(f"no ledger {other}; there are {LEDGERS}")
+
+
+def broken_histories(ledger: str, seeds: Sequence[int], folder: Path) -> dict[int, list[str]]:
+    """What is wrong with histories, all of which are run; nothing if they keep all laws."""
+    judged = judged_histories(ledger, seeds, folder)
+    missing = sorted(set(seeds) - set(judged))
+    assert not missing, f"histories that did not end: {missing}"
+    return {seed: problems for seed, problems in judged.items() if problems}
+
+
+def judged_histories(
+    ledger: str, seeds: Sequence[int], folder: Path, *, until: float | None = None
+) -> dict[int, list[str]]:
+    """What is wrong with each history that was run; `until` begins no more of them."""
+    lanes = []
+    for number in range(min(LANES, len(seeds))):
+        place = folder / f"lane-{number}"
+        place.mkdir()
+        given = (ledger, list(seeds[number::LANES]), place, until)
+        lanes.append(SPAWN.Process(target=_run_lane, args=given))
+        lanes[-1].start()
+    for lane in lanes:
+        lane.join()
+    judged: dict[int, list[str]] = {}
+    for path in folder.glob("lane-*/judged"):
+        for line in path.read_text().splitlines():
+            seed, problems = json.loads(line)
+            judged[seed] = problems
+    return judged
+
+
+def _run_lane(ledger: str, seeds: Sequence[int], folder: Path, until: float | None) -> None:
+    with lane_of(ledger, folder) as make, (folder / "judged").open("a") as judged:
+        for seed in seeds:
+            if until is not None and time.time() > until:
+                return
+            place = folder / str(seed)
+            place.mkdir()
+            problems = _judge(make, place, seed)
+            judged.write(json.dumps([seed, problems]) + "\n")
+            judged.flush()
+            if not problems:
+                shutil.rmtree(place)
+
+
+def _judge(make: MakePlace, folder: Path, seed: int) -> list[str]:
+    try:
+        with make(folder) as place:
+            return run_history(place, folder / "run", seed)
+    except Exception:  # noqa: BLE001 - told with its seed
+        return [traceback.format_exc()]
+
+
+def main() -> None:
+    """Run them, and say what is wrong."""
+    asked = argparse.ArgumentParser(description=main.__doc__)
+    asked.add_argument("ledger", choices=LEDGERS)
+    asked.add_argument("--first", type=int, default=1000)
+    asked.add_argument("--seeds", type=int, default=30)
+    asked.add_argument("--seconds", type=float, help="begin no more after so long")
+    given = asked.parse_args()
+    until = None if given.seconds is None else time.time() + given.seconds
+    folder = Path(tempfile.mkdtemp(prefix="mr-histories-", dir=os.environ.get("TMPDIR")))
+    seeds = range(given.first, given.first + given.seeds)
+    judged = judged_histories(given.ledger, seeds, folder, until=until)
+    broken = {seed: problems for seed, problems in sorted(judged.items()) if problems}
+    for seed, problems in broken.items():
+        print(f"seed {seed}: ", *problems, sep="\n  ")  # noqa: T201 - what it is for
+    print(f"{given.ledger}: {len(judged)} histories from seed {given.first}, {len(broken)} broken")  # noqa: T201
+    if broken:
+        sys.exit(f"files: {folder}")
+    with contextlib.suppress(OSError):
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
