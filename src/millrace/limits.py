@@ -138,6 +138,8 @@ class Limits:
     """Most rows of one read, unless the caller says otherwise."""
     journal_kept_bytes_max: int = 256 * MIB
     """What is kept of ranges of which a reader took a part, to be read and checked only once."""
+    journal_reader_kept_bytes_max: int = 64 * MIB
+    """The same of a joined process that reads files itself."""
     journal_moves_max: int = 262_144
     """Journals whose last move is remembered; a caller that needs more reads all of them."""
     ledger_checkpoint_bytes: int = 32 * MIB

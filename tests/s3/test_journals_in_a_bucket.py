@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
 import millrace as mr
 from millrace.config import Config
-from millrace.errors import OwnerReplaced
+from millrace.errors import FormatError, OwnerReplaced
+from millrace.journal.core.values import Adopt, Append, Publish
+from millrace.journal.direct_writes import DirectWriter
 from millrace.journal.ledger_log.log_broker import LogBroker
 from millrace.journal.ledger_log.store_disk import StoreDisk
 from millrace.journal.ledger_log.store_log import StoreLog
@@ -91,3 +95,31 @@ def test_a_joined_process_puts_its_rows_into_the_bucket_and_gets_them_there(
                 values += fetched.rows()["x"].to_pylist()
                 at = fetched.next_offset
             assert values == [*large, *large]
+
+
+def test_an_object_just_put_is_taken_without_a_look_and_others_are_looked_at(
+    bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = opened(bucket)
+    info = broker.create("a", SCHEMA)
+    looked: list[str] = []
+    look = bucket.calls.look
+    monkeypatch.setattr(bucket.calls, "look", lambda name: (looked.append(name), look(name))[1])
+    request = Publish(parts=(Append(journal="a", rows=pa.table({"x": [1, 2]})),))
+
+    with DirectWriter(bucket, "journals", SMALL).write(request, {"a": info}) as referring:
+        broker.publish(referring)
+    assert looked == []
+    assert broker.read("a", 0).rows()["x"].to_pylist() == [1, 2]
+
+    (part,) = referring.parts
+    assert isinstance(part, Adopt)
+    (file,) = part.files
+    assert file.put_at_ms is not None
+    assert abs(bucket.now_ms() - file.put_at_ms) < 600_000
+    for put_at_ms in (None, file.put_at_ms - 3_600_000, file.put_at_ms + 3_600_000):
+        gone = replace(file, path=f"adopted/{'0' * 32}.ipc", put_at_ms=put_at_ms)
+        with pytest.raises(FormatError, match="does not have what is to be adopted"):
+            broker.publish(Publish(parts=(Adopt(journal="a", files=(gone,), id=info.id),)))
+    assert len(looked) == 3
+    broker.close()

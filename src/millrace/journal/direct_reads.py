@@ -1,5 +1,7 @@
 """Rows that a reader fetches from the files of the journals itself.
 
+A range that is taken in parts is fetched and checked once, within a limit of memory.
+
 Invariant: no row is given away whose bytes are not those that were written. What cannot be read is
 never taken for empty.
 """
@@ -12,7 +14,8 @@ from collections.abc import Sequence
 import xxhash
 
 from millrace.errors import StorageError
-from millrace.journal.core.row_bundles import FileSpot
+from millrace.journal.core.row_bundles import FileSpot, SpotPart
+from millrace.journal.kept_ranges import KeptRanges
 from millrace.storage.store import Store
 
 
@@ -23,12 +26,22 @@ class SpotUnreadable(Exception):
 class DirectReader:
     """Reads files in the folder of a workspace's journals."""
 
-    def __init__(self, store: Store, folder: str) -> None:
-        self._store, self._folder = store, folder
+    def __init__(self, store: Store, folder: str, kept: KeptRanges[bytes]) -> None:
+        self._store, self._folder, self._kept = store, folder, kept
 
-    def load(self, spots: Sequence[FileSpot]) -> list[bytes]:
+    def load(self, parts: Sequence[SpotPart]) -> list[bytes]:
         """The bytes of each, as they were written; several at a time in a bucket."""
-        return self._store.each(self._load, spots)
+        return self._store.each(self._part, parts)
+
+    def _part(self, part: SpotPart) -> bytes:
+        spot = part.spot
+        key = (spot.file, spot.position, spot.checksum)
+        data = self._kept.get(key, is_last=part.is_last)
+        if data is None:
+            data = self._load(spot)
+            if not part.is_last:
+                self._kept.keep(key, data, len(data))
+        return data
 
     def _load(self, spot: FileSpot) -> bytes:
         try:

@@ -109,6 +109,7 @@ class _NewObject:
     path: str
     name: str
     position: int = 0
+    put_at_ms: int | None = None
 
     def add(self, messages: Sequence[RowMessage]) -> tuple[FileRange, ...]:
         """Put all of it."""
@@ -117,6 +118,7 @@ class _NewObject:
             ranges.append(message.at(self.position))
             self.position += message.data.size
         fault("direct.write.before_sync")
+        self.put_at_ms = self.store.now_ms()
         self.store.create(self.path, b"".join(message.data for message in messages), sync=True)
         fault("direct.write.after_sync")
         return tuple(ranges)
@@ -152,7 +154,7 @@ class DirectWriter:
             part = parts[number]
             info = infos[part.journal]
             some_ranges = ranges[at : at + len(some)]
-            adopted = _reference(info, file.name, some_ranges, is_keyed=_beside(part).is_given)
+            adopted = _reference(info, file, some_ranges, is_keyed=_beside(part).is_given)
             referring[number] = Adopt(
                 journal=part.journal, files=(adopted,), expected=part.expected, id=info.id
             )
@@ -172,7 +174,7 @@ class DirectWriter:
         file, ranges = self._written(messages)
         stamped = StampedFile(
             id=info.id,
-            file=_reference(info, file.name, ranges, is_keyed=beside.is_given),
+            file=_reference(info, file, ranges, is_keyed=beside.is_given),
             producer=producer,
             first_clock=clock,
             flag=flag,
@@ -276,15 +278,20 @@ def _parts_to_write(request: Publish, infos: Mapping[str, JournalInfo]) -> dict[
 
 
 def _reference(
-    info: JournalInfo, name: str, ranges: tuple[FileRange, ...], *, is_keyed: bool
+    info: JournalInfo,
+    file: _OpenFile | _NewObject,
+    ranges: tuple[FileRange, ...],
+    *,
+    is_keyed: bool,
 ) -> SegmentFile:
     return SegmentFile(
-        path=name,
+        path=file.name,
         schema=info.schema,
         bytes=ranges[-1].position + ranges[-1].bytes,
         ranges=ranges,
         is_open=True,
         is_keyed=is_keyed,
+        put_at_ms=file.put_at_ms if isinstance(file, _NewObject) else None,
     )
 
 

@@ -13,32 +13,33 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Final
-
-import pyarrow as pa
+from typing import Final, Generic, TypeVar
 
 _ROUNDS_MAX: Final = 4
 """A range that was not taken from while readers went so many times over all others may go."""
 _ROUND_MIN: Final = 64
 
 
+Content = TypeVar("Content")
+
+
 @dataclass(slots=True)
-class _Kept:
-    batches: Sequence[pa.RecordBatch]
+class _Kept(Generic[Content]):
+    content: Content
     bytes: int
     turn: int
     """The call in which it was last used."""
 
 
-class KeptRanges:
-    """Decoded ranges by where their bytes are and their checksum. Many threads may use it."""
+class KeptRanges(Generic[Content]):
+    """Rows of ranges by where their bytes are and their checksum. Many threads may use it."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        self._ranges: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._ranges: OrderedDict[Hashable, _Kept[Content]] = OrderedDict()
         """The one that was used longest ago first."""
         self._bytes = self._turn = 0
 
@@ -47,7 +48,7 @@ class KeptRanges:
         """What the kept ranges take."""
         return self._bytes
 
-    def get(self, key: Hashable, *, is_last: bool) -> Sequence[pa.RecordBatch] | None:
+    def get(self, key: Hashable, *, is_last: bool) -> Content | None:
         """The rows of a range, if it is kept; it goes if a reader takes its last row now."""
         with self._lock:
             self._turn += 1
@@ -59,9 +60,9 @@ class KeptRanges:
             else:
                 kept.turn = self._turn
                 self._ranges.move_to_end(key)
-            return kept.batches
+            return kept.content
 
-    def keep(self, key: Hashable, batches: Sequence[pa.RecordBatch], size: int) -> bool:
+    def keep(self, key: Hashable, content: Content, size: int) -> bool:
         """Keep a range of which a reader took a part; False if there is no room."""
         with self._lock:
             while self._bytes + size > self._bytes_max and self._ranges:
@@ -72,7 +73,7 @@ class KeptRanges:
             if self._bytes + size > self._bytes_max:
                 return False
             if key not in self._ranges:
-                self._ranges[key] = _Kept(batches, size, self._turn)
+                self._ranges[key] = _Kept(content, size, self._turn)
                 self._bytes += size
             return True
 

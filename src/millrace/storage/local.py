@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -210,6 +211,10 @@ class LocalStore:
             except (FileNotFoundError, NotADirectoryError):
                 return None
         return max(times) // 1_000_000
+
+    def now_ms(self) -> int:
+        """This host's time."""
+        return time.time_ns() // 1_000_000
 
     def remove_drafts(self, relative: str, *, changed_before_ms: int) -> None:
         """Remove what a `create` or `replace` that was killed long ago left in a folder."""

@@ -127,6 +127,10 @@ class BucketCalls:
                     return True
         raise AssertionError("the last try ends the loop")
 
+    def server_ms(self) -> int:
+        """The server's time, as far as its answers told."""
+        return time.time_ns() // 1_000_000 - self._ahead_ms
+
     def delete(self, relative: str) -> None:
         """Remove an object if it is there."""
         with self._errors("removing", relative):

@@ -207,6 +207,10 @@ class ObjectStore:
         times = [listed.changed_at_ms for listed in objects if listed.changed_at_ms is not None]
         return None if _is_removed(objects) else max(times, default=None)
 
+    def now_ms(self) -> int:
+        """The server's time, as far as its answers told."""
+        return self.calls.server_ms()
+
     def remove_drafts(self, relative: str, *, changed_before_ms: int) -> None:
         """End uploads that were begun long ago: they are no objects, and are paid for."""
         self.calls.abort_uploads(relative, begun_before_ms=changed_before_ms)

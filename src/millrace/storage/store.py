@@ -130,6 +130,9 @@ class Store(Protocol):
     def changed_at_ms(self, relative: str) -> int | None:
         """When a file, or the youngest thing directly in a folder, last changed; None if gone."""
 
+    def now_ms(self) -> int:
+        """The time, by the clock that files of this store are dated by."""
+
     def remove_drafts(self, relative: str, *, changed_before_ms: int) -> None:
         """Remove unfinished files that were begun in a folder long ago."""
 

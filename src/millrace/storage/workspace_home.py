@@ -78,17 +78,26 @@ class WorkspaceHome:
                 _refuse_restoring(store)
                 make(store, mode)
             self.make()
-        elif create is False or store.exists(layout.WORKSPACE_FILE):
+        elif create is False:
             self.look()
+        elif (workspace_id := self._find()) is not None:
+            self._accept(workspace_id, _mark(store))
 
     def look(self) -> str:
         """The workspace's id; `WorkspaceUnknown` if there is none, or not the one of before."""
         mark = _mark(self._store)
         if mark is not None and mark == self._mark and self._id is not None:
             return self._id
-        if self._store.remote and self._id is not None and time.monotonic() < self._looked_until:
+        if self._id is not None and self._has_just_looked():
             return self._id
-        workspace_id = self._find()
+        return self._accept(self._find(), mark)
+
+    def _has_just_looked(self) -> bool:
+        """Whether a bucket was asked so lately that it is not asked again."""
+        return self._store.remote and time.monotonic() < self._looked_until
+
+    def _accept(self, workspace_id: str | None, mark: Mark | None) -> str:
+        """Go on with the workspace that was found."""
         if workspace_id is not None and self._id is None:
             refuse_copy(self._store)
         with self._lock:
@@ -121,7 +130,7 @@ class WorkspaceHome:
 
     def is_there(self) -> bool:
         """Whether there is a workspace now."""
-        return self._find() is not None
+        return (self._id is not None and self._has_just_looked()) or self._find() is not None
 
     def _find(self) -> str | None:
         data = self._store.read(layout.WORKSPACE_FILE)

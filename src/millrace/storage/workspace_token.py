@@ -72,7 +72,9 @@ def token_of(store: Store, *, is_for_journals: bool = False) -> str:
     if store.remote and not is_for_journals:
         # All hosts see a bucket, so there are no agents that would ask for it.
         return secrets.token_urlsafe(32)
-    if not store.exists(TOKEN_FILE):
+    data = store.read(TOKEN_FILE)
+    if data is None:
         store.create(TOKEN_FILE, secrets.token_urlsafe(32).encode(), mode=modes.PRIVATE)
-    text = (store.read(TOKEN_FILE) or b"").decode(errors="replace")
+        data = store.read(TOKEN_FILE)  # It may be another process's.
+    text = (data or b"").decode(errors="replace")
     return checked_token(text, where=f"the file {store.path(TOKEN_FILE)}")

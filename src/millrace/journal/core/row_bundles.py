@@ -97,6 +97,7 @@ class FileSpot:
     """Relative to the folder of the journals."""
     position: int
     bytes: int
+    rows: int
     checksum: str
     stamp: Stamp | None
     """The system fields of rows that hold none themselves."""
@@ -124,10 +125,6 @@ class Bundle:
         """All rows, decoded."""
         if self.decoded:
             return self.decoded
-        if self.spot is not None and self.spot.stamp is not None:
-            (data,) = self.parts
-            given = (data, self.format.users, self.spot.stamp)
-            return [bare_rows(*given, is_keyed=self.spot.is_keyed)]
         if len(self.parts) == len(self.whose) == 1:
             return messages(self.parts[0], self.format.stored)
         return list(pa.ipc.open_stream(pa.py_buffer(b"".join([self.format.header, *self.parts]))))
@@ -139,6 +136,8 @@ class Bundle:
 
     def cut(self) -> list[pa.RecordBatch]:
         """The rows that are meant, behind each other."""
+        if self.spot is not None and self.spot.stamp is not None:
+            return [self._stamped(self.spot, self.spot.stamp)]
         batches = self.batches()
         if sum(batch.num_rows for batch in batches) == sum(self.counts):
             return batches
@@ -146,6 +145,21 @@ class Bundle:
         return [
             whole.slice(begin, count) for begin, count in zip(self.begins, self.counts, strict=True)
         ]
+
+    def _stamped(self, spot: FileSpot, stamp: Stamp) -> pa.RecordBatch:
+        """The rows that are meant, of a file that has none of the system fields."""
+        (data,), (begin,), (count,) = self.parts, self.begins, self.counts
+        users, is_keyed = self.format.users, spot.is_keyed
+        return bare_rows(data, users, stamp, is_keyed=is_keyed, begin=begin, count=count)
+
+
+@dataclass(frozen=True, slots=True)
+class SpotPart:
+    """What a reader takes of a spot now."""
+
+    spot: FileSpot
+    is_last: bool
+    """Whether it takes the last row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +230,16 @@ class ManyRows(Mapping[str, Fetched]):
         if self.problems:
             raise self.problems[min(self.problems)]
 
-    def fetch(self, load: Callable[[Sequence[FileSpot]], Sequence[bytes]]) -> None:
+    def fetch(self, load: Callable[[Sequence[SpotPart]], Sequence[bytes]]) -> None:
         """Fill in what is in files."""
         away = [bundle for bundle in self.bundles if bundle.spot is not None and not bundle.parts]
-        loaded = load([bundle.spot for bundle in away if bundle.spot is not None])
+        loaded = load(
+            [
+                SpotPart(bundle.spot, bundle.begins[0] + bundle.counts[0] >= bundle.spot.rows)
+                for bundle in away
+                if bundle.spot is not None
+            ]
+        )
         for bundle, data in zip(away, loaded, strict=True):
             bundle.parts.append(data)
 

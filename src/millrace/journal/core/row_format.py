@@ -10,7 +10,7 @@ This format is final: a change of it is a new format version.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final, NewType
 
@@ -179,17 +179,30 @@ def keyed_rows(
 
 
 def bare_rows(
-    data: bytes | pa.Buffer, schema: pa.Schema, stamp: Stamp, *, is_keyed: bool
+    data: bytes | pa.Buffer,
+    schema: pa.Schema,
+    stamp: Stamp,
+    *,
+    is_keyed: bool,
+    begin: int = 0,
+    count: int | None = None,
 ) -> pa.RecordBatch:
-    """The stored form of a message with the user's columns, and record keys and timestamps."""
+    """The stored form of a message with the user's columns, and record keys and timestamps.
+
+    Of `count` rows from `begin` on; by default, of all.
+    """
     users = _nullable(schema)
-    if not is_keyed:
-        return stamp_rows(pa.ipc.read_record_batch(pa.py_buffer(data), users), stamp)
-    keyed = pa.schema([*BESIDE_FIELDS, *users])
-    batch = pa.ipc.read_record_batch(pa.py_buffer(data), keyed)
-    keys, timestamps = batch.columns[: len(BESIDE_FIELDS)]
-    rows = pa.RecordBatch.from_arrays(batch.columns[len(BESIDE_FIELDS) :], schema=users)
-    return stamp_rows(rows, stamp, keys=keys, timestamps=timestamps)
+    beside = BESIDE_FIELDS if is_keyed else ()
+    batch = pa.ipc.read_record_batch(pa.py_buffer(data), pa.schema([*beside, *users]))
+    batch = batch.slice(begin, count)
+    keys, timestamps = batch.columns[: len(beside)] if is_keyed else (None, None)
+    rows = pa.RecordBatch.from_arrays(batch.columns[len(beside) :], schema=users)
+    first = replace(
+        stamp,
+        first_offset=Offset(stamp.first_offset + begin),
+        first_clock=Clock(stamp.first_clock + begin),
+    )
+    return stamp_rows(rows, first, keys=keys, timestamps=timestamps)
 
 
 def ack_row(

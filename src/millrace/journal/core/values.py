@@ -309,6 +309,8 @@ class SegmentFile:
     is_keyed: bool = False
     """Whether the ranges have record keys and timestamps before the user's columns, which are all
     that they hold otherwise."""
+    put_at_ms: Int64 | None = None
+    """When it was put into a bucket, by the server's clock, or before; None if not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

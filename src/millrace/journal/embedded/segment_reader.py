@@ -70,7 +70,7 @@ class SegmentReader(BookBroker):
         self._ledger = ledger
         self._disk = disk
         self._inside: dict[str, str] = {}
-        self._kept = KeptRanges(config.journal_kept_bytes_max)
+        self._kept = KeptRanges[Sequence[pa.RecordBatch]](config.journal_kept_bytes_max)
 
     def _ranges(self, journal: Journal, offset: Offset) -> Iterator[Stored]:
         at, page = offset, 0
@@ -327,6 +327,7 @@ def _spot(range_: AppendRange) -> FileSpot:
         file=range_.where.file,
         position=range_.where.position,
         bytes=range_.bytes,
+        rows=range_.next - range_.first,
         checksum=range_.checksum,
         stamp=range_.stamp,
         is_keyed=range_.kind is RangeKind.KEYED,

@@ -193,7 +193,7 @@ class LogBroker(EmbeddedBroker):
             return super()._check_file(file)
         if file.is_open:
             check_direct_name(file)
-            return checked_open(file, self._disk.size(file.path))
+            return file if self._is_fresh(file) else checked_open(file, self._disk.size(file.path))
         if not os.path.isabs(file.path):
             return self._check_object(file)
         path = os.path.abspath(file.path)
@@ -208,6 +208,17 @@ class LogBroker(EmbeddedBroker):
         with storage_errors(f"looking at {path}"):
             check_length(file, os.path.getsize(path) if os.path.exists(path) else None)
         return replace(file, path=inside)
+
+    def _is_fresh(self, file: SegmentFile) -> bool:
+        """Whether an object was put so lately that nobody can have removed it.
+
+        An object appears whole, so that its writer knows its length. Objects that nobody refers to
+        are removed after `unfinished_grace`. So a look, which is a round trip, would tell nothing.
+        """
+        if file.put_at_ms is None:
+            return False
+        age_ms = abs(self._store.now_ms() - file.put_at_ms)
+        return age_ms < ms(self._config.unfinished_grace) / 2
 
     def _check_object(self, file: SegmentFile) -> SegmentFile:
         """A whole file that another process has put into the bucket."""

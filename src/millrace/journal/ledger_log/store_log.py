@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 from millrace.config import Config
@@ -20,6 +21,8 @@ from millrace.journal.ledger_log.decision_log import Added, LogSnapshot, Taken
 from millrace.storage.store import Store
 
 _DIGITS: Final = 20
+_PROBE_S_MAX: Final = 600
+"""Longer than the calls of a probe can take."""
 _NOT_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 """Refusals that come before the file has its name."""
 _SERVER_FAILED: Final = 500
@@ -34,6 +37,7 @@ class StoreLog:
         self._records = f"{folder}/log"
         self._snapshots = f"{folder}/snapshots"
         self._config = config
+        self._probing: Future[None] | None = None
 
     @property
     def name(self) -> str:
@@ -41,14 +45,22 @@ class StoreLog:
         return self._store.path(self._records)
 
     def prepare(self) -> None:
-        """See `DecisionLog.prepare`: a server that ignores conditions is refused."""
-        self._store.probe()
+        """See `DecisionLog.prepare`: a server that ignores conditions is refused.
+
+        A bucket is probed while the log is read, and waited for before the first write.
+        """
+        if self._store.remote:
+            pool = ThreadPoolExecutor(1, thread_name_prefix="millrace-probe")
+            self._probing = pool.submit(self._store.probe)
+            pool.shutdown(wait=False)
+            return
         for folder in (self._records, self._snapshots):
             if self._store.make_folder(folder):
                 self._store.sync_folders(folder)
 
     def add(self, number: int, content: bytes) -> Added | Taken:
         """See `DecisionLog.add`. Without an answer the same bytes are sent again for a while."""
+        self._await_probe()
         name = _name(self._records, number)
         until = time.monotonic() + self._config.ledger_retry_ms_max / 1000
         pause_s = self._config.ledger_retry_ms / 1000
@@ -89,6 +101,7 @@ class StoreLog:
 
     def put_snapshot(self, snapshot: LogSnapshot) -> None:
         """See `DecisionLog.put_snapshot`."""
+        self._await_probe()
         name = _name(self._snapshots, snapshot.number)
         if not self._store.create(name, snapshot.content, sync=True):
             # One that was made before the same records were replayed may be damaged.
@@ -120,6 +133,12 @@ class StoreLog:
 
     def close(self) -> None:
         """See `DecisionLog.close`: nothing stays open."""
+
+    def _await_probe(self) -> None:
+        """Raise if the store was found to ignore conditions."""
+        probing, self._probing = self._probing, None
+        if probing is not None:
+            probing.result(timeout=_PROBE_S_MAX)
 
     def _in_doubt(self, number: int, error: Exception) -> BrokerStopped:
         return BrokerStopped(

@@ -139,9 +139,10 @@ def _log_opener(
         log = decision_log(store, workspace_id, ledger, config)
         if isinstance(store, LocalStore):
             store.path(FOLDER)  # A link that leads elsewhere is refused.
-        store.probe()
-        if not record_home(store, workspace_id, EMBEDDED, ledger):
-            resolve_ledger(store, EMBEDDED, ledger)  # Another process was first.
+        if recorded_ledger(store) != _without_password(ledger):
+            store.probe()
+            if not record_home(store, workspace_id, EMBEDDED, ledger):
+                resolve_ledger(store, EMBEDDED, ledger)  # Another process was first.
         return LogBroker.open_log(
             store,
             FOLDER,

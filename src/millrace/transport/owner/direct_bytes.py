@@ -30,6 +30,7 @@ from millrace.journal.core.values import (
 from millrace.journal.direct_reads import DirectReader, SpotUnreadable
 from millrace.journal.direct_writes import DirectWriter, direct_size
 from millrace.journal.embedded.ledger.ledger_port import STAMP_BYTES
+from millrace.journal.kept_ranges import KeptRanges
 from millrace.journal.row_files import ADOPTED
 from millrace.transport.owner.broker_calls import CALLS
 from millrace.transport.owner.owner_calls import OwnerCaller
@@ -51,6 +52,7 @@ class DirectBytes:
         self._caller, self._broker = caller, broker
         self._infos: dict[str, JournalInfo] = {}
         self._writers: dict[tuple[str, str], DirectWriter] = {}
+        self._kept = KeptRanges[bytes](caller.config.journal_reader_kept_bytes_max)
         self._sends_until = 0.0
         """Until then rows are sent: this process could not write."""
 
@@ -136,7 +138,7 @@ class DirectBytes:
             return None
         rows: ManyRows = self._caller.call(CALLS["locate"], given)
         try:
-            rows.fetch(DirectReader(place.store, place.folder).load)
+            rows.fetch(DirectReader(place.store, place.folder, self._kept).load)
         except SpotUnreadable as error:
             # Truncated or merged meanwhile, or lost: the owner knows which.
             _log.debug("the owner is asked to read: %s", error)
@@ -145,6 +147,7 @@ class DirectBytes:
 
     def close(self) -> None:
         """Close the files."""
+        self._kept.clear()
         writers, self._writers = self._writers, {}
         for writer in writers.values():
             writer.close()

@@ -11,6 +11,8 @@ from tests.unit.transport.owner_kit import SCHEMA, all_values, client_of, column
 from millrace.config import Config
 from millrace.errors import Corrupt, DataLost, OffsetOutOfRange
 from millrace.journal.broker import Broker
+from millrace.journal.core.row_bundles import FileSpot
+from millrace.journal.direct_reads import DirectReader
 from millrace.journal.embedded import segment_disk
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.transport.owner.joined_broker import JoinedBroker
@@ -71,6 +73,33 @@ def test_a_reader_that_sees_the_files_reads_them_and_the_owner_reads_none(tmp_pa
     assert raw.stored().equals(client_of(owner).read("a", 0, isolation="raw").stored())
     assert many.stored().equals(client_of(owner).read("a", 0).stored())
     assert disk.reads > 0
+    owner.close()
+
+
+@pytest.mark.parametrize(("kept_bytes", "loads"), [(1_000_000, 2), (1, 20)])
+def test_a_range_that_is_taken_in_parts_is_fetched_once_within_the_limit(
+    kept_bytes: int, loads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, client, _ = owned(tmp_path)
+    client.append("a", column(*range(100)))
+    client.append("a", column(*range(100, 200)))
+    reader = sees(tmp_path, DIRECT.with_options(journal_reader_kept_bytes_max=kept_bytes))
+    loaded: list[int] = []
+    read = DirectReader._read
+
+    def noting(self: DirectReader, spot: FileSpot) -> bytes:
+        loaded.append(spot.position)
+        assert reader._direct._kept.nbytes <= kept_bytes
+        return read(self, spot)
+
+    monkeypatch.setattr(DirectReader, "_read", noting)
+    values: list[int] = []
+    for at in range(0, 200, 10):
+        values += reader.read("a", at, rows_max=10).rows()["x"].to_pylist()
+
+    assert values == list(range(200))
+    assert len(loaded) == loads
+    assert reader._direct._kept.nbytes == 0, "nothing is kept behind the last row"
     owner.close()
 
 
