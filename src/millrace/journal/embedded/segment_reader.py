@@ -59,6 +59,15 @@ class Locating:
     rolled_back: dict[JournalId, tuple[RolledBackRange, ...]] = field(default_factory=dict)
 
 
+class RangeMoved(Exception):
+    """A range was merged after it was looked up, and its file is gone."""
+
+    def __init__(self, now: AppendRange) -> None:
+        super().__init__(f"offsets {now.first} to {now.next - 1} have another place")
+        self.now = now
+        """The range that has its rows."""
+
+
 class SegmentReader(BookBroker):
     """The half of the embedded broker that reads rows."""
 
@@ -88,7 +97,11 @@ class SegmentReader(BookBroker):
         return self._decoded(journal, range_)
 
     def _decoded(self, journal: Journal, range_: AppendRange) -> Sequence[pa.RecordBatch]:
-        data = self._checked(journal, range_)
+        try:
+            data = self._checked(journal, range_)
+        except RangeMoved as moved:
+            begin = range_.first - moved.now.first
+            return sliced(self._decoded(journal, moved.now), begin, range_.next - range_.first)
         if range_.kind.is_bare:
             return [_stamped(data, range_, journal)]
         return messages(data, self._formats.of(journal.schema).stored)
@@ -187,11 +200,8 @@ class SegmentReader(BookBroker):
         form, number = self._formats.of(journal.schema), len(rows)
         loaded: list[tuple[bytes | list[pa.RecordBatch], int, int, int]] = []
         for range_, begin, count in self._cuts(chosen):
-            total = range_.next - range_.first
-            if range_.bytes < ALONE_BYTES and not range_.kind.is_bare:
-                loaded.append((self._checked(journal, range_), total, begin, count))
-            else:
-                loaded.append((self._part(journal, range_, begin, count), total, begin, count))
+            content = self._packed(journal, range_, begin, count)
+            loaded.append((content, range_.next - range_.first, begin, count))
         # Nothing is packed of a journal of which a range cannot be read.
         for content, total, begin, count in loaded:
             if isinstance(content, bytes):
@@ -199,6 +209,14 @@ class SegmentReader(BookBroker):
             else:
                 packing.add_batches(number, form, content)
         _answer(rows, journal, chosen.next)
+
+    def _packed(
+        self, journal: Journal, range_: AppendRange, begin: int, count: int
+    ) -> bytes | list[pa.RecordBatch]:
+        if range_.bytes < ALONE_BYTES and not range_.kind.is_bare:
+            with contextlib.suppress(RangeMoved):
+                return self._checked(journal, range_)
+        return self._part(journal, range_, begin, count)
 
     def _cuts(self, chosen: many_journals.ChosenRanges) -> Iterable[tuple[AppendRange, int, int]]:
         if not chosen.ranges:
@@ -289,6 +307,9 @@ class SegmentReader(BookBroker):
         except MillraceError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
+            now = self._ledger.ranges(journal.id, range_.first, 1)
+            if now and now[0].first <= range_.first < now[0].next and now[0].where != range_.where:
+                raise RangeMoved(now[0]) from error
             raise self._missing(journal, range_.first, path) from error
         if len(data) != range_.bytes:
             raise DataLost(

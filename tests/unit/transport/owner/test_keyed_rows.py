@@ -34,10 +34,10 @@ BESIDE: dict[str, dict[str, Any]] = {
 }
 
 
-def stored(broker: Broker, name: str, **limits: int) -> list[dict[str, Any]]:
+def stored(broker: Broker, name: str, rows_max: int | None = None) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     at = 0
-    while (fetched := broker.read(name, at, **limits)).next_offset > at:
+    while (fetched := broker.read(name, at, rows_max=rows_max)).next_offset > at:
         rows += fetched.stored().select(COLUMNS).to_pylist()
         at = fetched.next_offset
     return rows

@@ -12,7 +12,8 @@ from tests.unit.transport.direct_kit import DIRECT, files, sees
 from tests.unit.transport.owner_kit import SCHEMA, all_values, column, place_at
 
 import millrace.journal.embedded.range_merging as merging_module
-from millrace.errors import Corrupt
+from millrace.errors import Corrupt, DataLost
+from millrace.journal.core.values import Isolation
 from millrace.journal.direct_reads import DirectReader
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.ledger_log.log_broker import LogBroker
@@ -125,6 +126,50 @@ def test_a_reader_with_a_reference_to_a_merged_range_asks_the_owner(
 
     assert everything(writers[2]) == before
     assert gone == [[]]
+
+
+@pytest.mark.parametrize("isolation", ["committed", "raw"])
+def test_an_owner_that_merges_under_its_own_reader_finds_the_rows_where_they_are(
+    isolation: Isolation,
+    tmp_path: Path,
+    owner: Owner,
+    writers: list[JoinedBroker],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write(writers, 40)
+    broker = owner.broker
+    assert isinstance(broker, EmbeddedBroker)
+
+    def rows() -> list[Any]:
+        read = broker.read_many({"a": 0, "b": 3}, isolation=isolation, rows_max=10_000)
+        return [read[name].stored().to_pylist() for name in ("a", "b")]
+
+    before = rows()
+    read, gone = broker._disk.read, list[list[str]]()
+
+    def read_late(path: str, position: int, length: int) -> bytes:
+        if not gone:
+            gone.append([])
+            broker.tidy()
+            gone[0] = files(tmp_path / "mill")
+        return read(path, position, length)
+
+    monkeypatch.setattr(broker._disk, "read", read_late)
+
+    assert rows() == before
+    assert gone == [[]]
+
+
+def test_a_file_that_is_gone_and_was_not_merged_is_lost(
+    tmp_path: Path, owner: Owner, writers: list[JoinedBroker]
+) -> None:
+    write(writers, 10)
+    for name in files(tmp_path / "mill"):
+        (tmp_path / "mill/journals/adopted" / name).unlink()
+
+    for isolation in ("committed", "raw"):
+        with pytest.raises(DataLost, match="rows of journal 'a' from offset 0 on are lost"):
+            owner.broker.read_many({"a": 0}, isolation=isolation)
 
 
 def test_what_is_truncated_or_deleted_meanwhile_is_not_brought_back(
