@@ -15,6 +15,7 @@ from millrace.journal.direct_writes import DirectWriter
 from millrace.journal.ledger_log.log_broker import LogBroker
 from millrace.journal.ledger_log.store_disk import StoreDisk
 from millrace.journal.ledger_log.store_log import StoreLog
+from millrace.storage.object_calls import ListedObject
 from millrace.storage.object_store import ObjectStore
 from millrace.storage.workspace_home import store_at
 from millrace.workspace import runtime_of
@@ -104,7 +105,12 @@ def test_an_object_just_put_is_taken_without_a_look_and_others_are_looked_at(
     info = broker.create("a", SCHEMA)
     looked: list[str] = []
     look = bucket.calls.look
-    monkeypatch.setattr(bucket.calls, "look", lambda name: (looked.append(name), look(name))[1])
+
+    def noting(name: str) -> ListedObject | None:
+        looked.append(name)
+        return look(name)
+
+    monkeypatch.setattr(bucket.calls, "look", noting)
     request = Publish(parts=(Append(journal="a", rows=pa.table({"x": [1, 2]})),))
 
     with DirectWriter(bucket, "journals", SMALL).write(request, {"a": info}) as referring:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -70,7 +71,7 @@ def test_bytes_that_went_bad_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_stays_below_the_limit_and_is_not_driven_out_by_what_comes_round() -> None:
-    kept = KeptRanges(10)
+    kept = KeptRanges[Sequence[pa.RecordBatch]](10)
     assert [kept.keep(key, ROWS, 4) for key in "abc"] == [True, True, False]
     for _ in range(3):
         assert [kept.get(key, is_last=False) is not None for key in "abc"] == [True, True, False]
@@ -85,7 +86,7 @@ def test_what_is_kept_stays_below_the_limit_and_is_not_driven_out_by_what_comes_
 
 
 def test_a_range_that_no_reader_comes_back_for_goes_in_the_end() -> None:
-    kept = KeptRanges(10)
+    kept = KeptRanges[Sequence[pa.RecordBatch]](10)
     assert kept.keep("left", ROWS, 10)
     while not kept.keep("new", ROWS, 10):
         assert kept.get("new", is_last=False) is None
