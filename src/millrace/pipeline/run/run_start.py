@@ -6,13 +6,14 @@ has changed and the user has not chosen what to do about the change.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.errors import JobChanged
+from millrace.errors import JobChanged, WorkspaceUnknown
 from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
@@ -53,8 +54,10 @@ class Begun:
 
 def recall_kept(broker: Broker, graph: JobGraph) -> None:
     """Tell a job which of its steps were kept when they last ran: they stay kept until a reset."""
-    if broker.list(runs_journal(graph.job)):
-        graph.kept_before = kept_before(RunHistory.open(broker, graph.job).events)
+    # Where there is no workspace yet, the run itself makes it.
+    with contextlib.suppress(WorkspaceUnknown):
+        if broker.list(runs_journal(graph.job)):
+            graph.kept_before = kept_before(RunHistory.open(broker, graph.job).events)
 
 
 def begin(

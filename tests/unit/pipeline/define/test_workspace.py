@@ -15,6 +15,7 @@ from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_record import RECORDED
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_journals import check_whole, ensure_journals
+from millrace.pipeline.run.run_start import recall_kept
 from millrace.workspace import runtime_of
 
 
@@ -110,3 +111,13 @@ def test_a_new_step_does_not_miss_rows_that_are_gone(ws: mr.Workspace) -> None:
         UserError, match=r"step 'more' (.|\n)* job.reset\('kept'\) makes them again"
     ):
         check_whole(runtime_of(ws).joined_broker(), job(more=True)._graph.hops)
+
+
+def test_a_job_may_be_the_first_that_a_workspace_sees(tmp_path: Path) -> None:
+    """The run makes the workspace; what was kept in earlier runs is looked for before that."""
+    with mr.open(tmp_path / "not yet there") as opened:
+        graph = opened.job("captions")._graph
+        recall_kept(runtime_of(opened).joined_broker(), graph)
+
+    assert graph.kept_before == frozenset()
+    assert not (tmp_path / "not yet there").exists()
