@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millrace.datasets.column_arguments import column_text
+from sqlglot import exp
+
+from millrace.datasets.column_arguments import object_tree
+from millrace.datasets.correlated_dataset import correlated_call
 from millrace.datasets.dataset import Dataset
+from millrace.errors import UserError
+from millrace.plan.builders.name_resolution import resolve
 from millrace.spark.workspace_runtime import WorkspaceRuntime
+from millrace.sql.expressions import as_user_error
+from millrace.sql.parser import canonical
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -112,7 +119,14 @@ class TableFunctions:
 
         def call(*columns: Column, **named: Column) -> Dataset:
             given = [*columns, *named.values()]
-            return self._rows(name, ", ".join(column_text(column) for column in given))
+            trees = [object_tree(column) for column in given]
+            try:
+                with as_user_error(f"tvf.{name}()"):
+                    known = [resolve(tree, ()) for tree in trees]
+            except UserError as reason:  # It names columns of a dataset around it.
+                made = exp.Anonymous(this=name, expressions=trees)
+                return correlated_call(self._runtime.dataset_runner(), made, reason)
+            return self._rows(name, ", ".join(map(canonical, known)))
 
         return call
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql import Window as SparkWindow
 
 import millrace as mr
@@ -35,10 +35,18 @@ CUSTOMERS = pa.table(
     }
 )
 Frame = Any
+WORKSPACES: list[mr.Workspace] = []
 
 
 def _window(functions: Any) -> Any:  # noqa: ANN401 - of either side
     return (mr.Window if functions is F else SparkWindow).partitionBy("k")
+
+
+def _tvf(frame: Frame, functions: Any) -> Any:  # noqa: ANN401 - as above
+    """The table functions of the session that a frame is of."""
+    if functions is F:
+        return WORKSPACES[-1].tvf
+    return frame.sparkSession.tvf
 
 
 Question = Callable[[Frame, Frame, Any], Frame]
@@ -179,6 +187,57 @@ QUESTIONS: dict[str, Question] = {
     "sums over windows": lambda o, _c, f: o.withColumn(
         "s", f.sum("amount").over(_window(f)) - f.col("amount")
     ),
+    "exists": lambda o, c, _f: o.where(c.where(c.k == o.k.outer()).exists()),
+    "exists under aliases": lambda o, c, f: o.alias("o").where(
+        ~c.alias("c")
+        .where((f.col("c.k") == f.col("o.k").outer()) & f.col("nation").isNull())
+        .exists()
+    ),
+    "scalar": lambda o, _c, f: o.where(f.col("amount") == o.select(f.max("amount")).scalar()),
+    "scalar of each row": lambda o, c, f: o.alias("o").select(
+        "k",
+        c.alias("c")
+        .where(f.col("c.k") == f.col("o.k").outer())
+        .select(f.count("*").alias("n"))
+        .scalar()
+        .alias("n"),
+    ),
+    "scalar in withColumn": lambda o, c, f: o.withColumn(
+        "n", c.where(c.k <= o.k.outer()).agg(f.max("name")).scalar()
+    ),
+    "a subquery without a name": lambda o, _c, f: o.select(o.select(f.max("k")).scalar()),
+    "subquery under a subquery": lambda o, c, f: o.where(
+        c.where(c.k == o.k.outer()).select((f.col("k") + 1).alias("j")).where("j > 2").exists()
+    ),
+    "lateralJoin": lambda o, c, f: c.alias("c").lateralJoin(
+        o.alias("o")
+        .where(f.col("o.k") == f.col("c.k").outer())
+        .select("amount", "price")
+        .orderBy(f.col("amount").desc(), "price")
+        .limit(1),
+        how="left",
+    ),
+    "lateralJoin of groups": lambda o, c, f: c.alias("c").lateralJoin(
+        o.alias("o")
+        .where(f.col("o.k") >= f.col("c.k").outer())
+        .groupBy("ok")
+        .agg(f.sum("amount").alias("total"))
+    ),
+    "lateralJoin on a condition": lambda o, c, _f: c.lateralJoin(o, o.k > c.k).select(c.k, o.k),
+    "lateralJoin of a function": lambda o, _c, f: (
+        o.withColumn("items", f.split("name", " "))
+        .lateralJoin(
+            _tvf(o, f).explode(f.col("items").outer()).select(f.upper("col").alias("item"))
+        )
+        .select("k", "item")
+    ),
+    "nearestByJoin": lambda o, c, f: o.nearestByJoin(
+        c, f.abs(o.amount - c.k * 7) + c.k / 100, 2, "exact", "distance"
+    ).select(o.k, o.amount, c.nation),
+    "nearestByJoin with all rows": lambda o, c, _f: o.nearestByJoin(
+        c, o.amount * c.k + c.k, 1, "approx", "similarity", joinType="leftouter"
+    ).select(o.k, o.amount, c.nation),
+    "zip": lambda o, _c, f: o.select("k", "name").zip(o.select((f.col("amount") + 1).alias("m"))),
     "columns of one name": lambda o, _c, f: o.select("k", f.col("amount").alias("k")),
 }
 ORDERED: dict[str, Question] = {
@@ -191,6 +250,15 @@ ORDERED: dict[str, Question] = {
     "offset": lambda o, _c, _f: o.orderBy("amount", "k").offset(4),
     "positions": lambda o, _c, _f: o.select("amount", "k").orderBy(1, -2),
 }
+
+
+def _observed(frame: Frame, functions: Any) -> Any:  # noqa: ANN401 - of either side
+    seen = Observation("orders")
+    metrics = (functions.count("*").alias("n"), functions.max("amount"), functions.sum("price"))
+    frame.where("k > 1").observe(seen, *metrics).collect()
+    return repr(seen.get)
+
+
 VALUES: dict[str, Question] = {
     "count": lambda o, _c, _f: o.count(),
     "collect": lambda o, _c, _f: o.orderBy("k", "amount", "name").collect(),
@@ -208,6 +276,14 @@ VALUES: dict[str, Question] = {
     "cov": lambda o, _c, _f: o.cov("k", "amount"),
     "toPandas": lambda o, _c, _f: o.orderBy("k", "amount", "name").toPandas().to_dict(),
     "toLocalIterator": lambda o, _c, _f: list(o.orderBy("amount", "k", "name").toLocalIterator()),
+    "withMetadata": lambda o, _c, f: [
+        field.metadata
+        for field in o.withMetadata("k", {"unit": "EUR"}).select("k", f.col("k").alias("j")).schema
+    ],
+    "metadata of an alias": lambda o, _c, f: (
+        o.select(f.col("k").alias("j", metadata={"a": [1]})).schema["j"].metadata
+    ),
+    "observe": lambda o, _c, f: _observed(o, f),
     "isStreaming": lambda o, _c, _f: o.isStreaming,
 }
 
@@ -222,6 +298,7 @@ def sides(
     for name, table in (("orders", ORDERS), ("customers", CUSTOMERS)):
         pq.write_table(table, folder / f"{name}.parquet")
     ws = mr.open(folder / "mill", spark, create=True)
+    WORKSPACES.append(ws)
     paths = [str(folder / f"{name}.parquet") for name in ("orders", "customers")]
     ours, our_customers = (ws.read_parquet(path) for path in paths)
     theirs, their_customers = (spark.read.parquet(path) for path in paths)

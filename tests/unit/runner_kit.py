@@ -13,7 +13,12 @@ from millrace.plan.nodes.on_spark import SparkQuery
 from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
-from millrace.spark.frames.rows_as_frames import dataset_column, spark_rows, spark_types
+from millrace.spark.frames.rows_as_frames import (
+    dataset_column,
+    spark_rows,
+    spark_types,
+    subquery_column,
+)
 from millrace.sql.sql_mode import DEFAULT, SqlMode
 
 
@@ -72,6 +77,9 @@ class NoRunner:
     def show(self, *_: object, **__: object) -> None:
         raise AssertionError
 
+    def observe(self, *_: object) -> None:
+        raise AssertionError
+
     def spark_schema(self, schema: pa.Schema) -> Any:  # noqa: ANN401 - of pyspark
         return spark_types(schema)
 
@@ -86,3 +94,10 @@ class NoRunner:
 
     def spark_column(self, name: str, number: int) -> Any:  # noqa: ANN401 - of pyspark
         return dataset_column(name, number)
+
+    @property
+    def views(self) -> None:
+        return None
+
+    def subquery_column(self, dataset: object, number: int, use: str) -> Any:  # noqa: ANN401 - of pyspark
+        return subquery_column(dataset, number, use)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Union
 from sqlglot import exp
 
 from millrace.datasets.classic_columns import classic_tree
+from millrace.datasets.dataset_base import query_of_number
 from millrace.plan.builders.build_select import attribute_tree
 from millrace.plan.relation import Relation
 from millrace.sql import connect_expressions
@@ -48,11 +49,25 @@ def column_tree(given: object, relation: Relation) -> exp.Expression:
     if isinstance(given, str):
         named = _named(given, relation)
         return named if named is not None else read(given)
+    return object_tree(given)
+
+
+def object_tree(given: object) -> exp.Expression:
+    """The tree of a Column object."""
     if _has(given, "_expr"):
-        return connect_expressions.column_tree(given)
+        return connect_expressions.column_tree(given).transform(_with_query, copy=False)
     if _has(given, "_jc"):
         return classic_tree(given)
     return read(given)  # type: ignore[arg-type] # Not text: it is refused.
+
+
+def _with_query(node: exp.Expression) -> exp.Expression:
+    """The query of a dataset that stands for a column."""
+    if not isinstance(node, exp.Anonymous) or node.name != connect_expressions.SUBQUERY:
+        return node
+    use, number = node.expressions
+    query = query_of_number(int(number.name))
+    return exp.Exists(this=query) if use.name == "exists" else exp.Subquery(this=query)
 
 
 def column_text(column: object) -> str:

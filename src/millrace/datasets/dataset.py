@@ -21,13 +21,14 @@ from millrace.datasets.dataset_writer import DatasetWrites
 from millrace.datasets.grouped_data import GroupedData
 from millrace.datasets.html_tables import html_columns, html_rows
 from millrace.datasets.table_arguments import TableArgument
+from millrace.errors import UserError
 from millrace.plan.builders.build_select import attribute_tree
 from millrace.plan.builders.name_resolution import resolve
 from millrace.plan.builders.reshape.grouping_sets import cube_sets, rollup_sets
 from millrace.sql.name_checks import check_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row
+    from pyspark.sql import Observation, Row
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -155,6 +156,23 @@ class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites, Da
             >>> argument = orders.asTable().partitionBy("cust_id").orderBy("amount")
         """
         return TableArgument(dataset=self)
+
+    def observe(self, observation: Observation | str, *exprs: ColumnOrName) -> Self:
+        """The same rows. Aggregates of them run now, and Spark's `Observation` gets their values.
+
+        A name instead of an observation is for listeners of the Spark session.
+
+        Example:
+            >>> from pyspark.sql import Observation
+            >>> seen = Observation("orders")
+            >>> same = orders.observe(seen, F.count("*").alias("n"), F.max("amount").alias("most"))
+            >>> seen.get
+            {'n': 3, 'most': 30}
+        """
+        if not exprs:
+            raise UserError("observe() has no metrics\n  to fix: give aggregates, as F.count('*')")
+        self._runner.observe(observation, self.agg(*exprs).to_arrow())
+        return self._with(self._relation)
 
     def checkpoint(self, eager: bool = True) -> Self:
         """`durable()`; the rows are saved now, or when a query needs them."""

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
+from sqlglot import exp
 
 from millrace.config import Config
+from millrace.datasets.sql_views import SqlViews
 from millrace.errors import UserError
 from millrace.plan.builders.build_context import BuildContext, UserFunctions
 from millrace.plan.builders.build_on_spark import on_spark
@@ -33,10 +36,12 @@ from millrace.sql.text_limits import limits_of
 from millrace.sql.typed_sql import NotNative
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
     from pyspark.sql.types import StructType
 
 _numbers: Final = count(1)
+_TABLE: Final = "__dataset_"
+"""What names of datasets begin with, where they are tables of a query."""
 
 
 class PlanRunner(Protocol):
@@ -82,6 +87,9 @@ class PlanRunner(Protocol):
     def show(self, rows: pa.Table, count: int, *, truncate: bool | int, vertical: bool) -> None:
         """Print rows as Spark does."""
 
+    def observe(self, observation: Observation | str, metrics: pa.Table) -> None:
+        """Let Spark report a row of metrics, to its `Observation` or under a name."""
+
     def spark_schema(self, schema: pa.Schema) -> StructType:
         """Columns with Spark's types."""
 
@@ -94,24 +102,34 @@ class PlanRunner(Protocol):
     def scan_frame(self, frame: DataFrame) -> Node:
         """A Spark DataFrame as a plan."""
 
+    @property
+    def views(self) -> SqlViews | None:
+        """The tables that subqueries in texts name; None where there are none."""
+
     def spark_column(self, name: str, number: int) -> Column:
         """A column that is named through the dataset of this number."""
 
+    def subquery_column(self, dataset: DatasetBase, number: int, use: str) -> Column:
+        """The dataset as a column: its one value, or whether it has a row."""
+
 
 D = TypeVar("D", bound="DatasetBase")
+_by_number: Final[WeakValueDictionary[int, DatasetBase]] = WeakValueDictionary()
+"""Datasets that stand in columns and queries of others, as long as those are there."""
 
 
-def _next_number() -> int:
+def next_number() -> int:
+    """The number of a new dataset."""
     return -next(_numbers)  # Numbers of Spark Connect's plans are not below 0.
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False, weakref_slot=True)
 class DatasetBase:
     """A relation, and the runner of its plan."""
 
     _relation: Relation
     _runner: PlanRunner
-    _number: int = field(default_factory=_next_number)
+    _number: int = field(default_factory=next_number)
 
     def __post_init__(self) -> None:
         """Let columns be named through this dataset."""
@@ -152,6 +170,10 @@ class DatasetBase:
         frame = self._runner.frame(self._plan)
         return self._with_plan(self._runner.scan_frame(getattr(frame, method)(*arguments)))
 
+    def _as_query(self) -> exp.Select:
+        """The rows as a query, for a place in another one."""
+        return exp.Select(expressions=[exp.Star()], from_=exp.From(this=table_tree(self)))
+
     def _value(self) -> list[Any]:
         """The values of the first column; the query runs."""
         batches, _ = self._runner.batches(self._plan)
@@ -173,7 +195,15 @@ def building(dataset: DatasetBase, call: str) -> Iterator[BuildContext]:
     runner = dataset._runner
     with limits_of(runner.config), in_mode(dataset._mode), as_user_error(call):
         builder = None if runner.analyzer is None else partial(on_spark, runner.analyzer)
-        yield BuildContext(config=runner.config, on_spark=builder, udfs=runner.udfs, call=call)
+        views = runner.views
+        yield BuildContext(
+            config=runner.config,
+            on_spark=builder,
+            udfs=runner.udfs,
+            call=call,
+            catalog=views,
+            local_rows=None if views is None else views.local_rows,
+        )
 
 
 def dataset_with(dataset: D, relation: Relation) -> D:
@@ -188,12 +218,48 @@ def relation_in(dataset: DatasetBase) -> Relation:
 
 def relation_of_other(other: object, call: str) -> Relation:
     """The relation of a dataset that was given to a call, where it is one."""
+    return relation_in(_dataset(other, call))
+
+
+def query_of(other: object, call: str) -> exp.Select:
+    """The query of a dataset that was given to a call; it may name columns around it."""
+    return _dataset(other, call)._as_query()
+
+
+def _dataset(other: object, call: str) -> DatasetBase:
     if isinstance(other, DatasetBase):
-        return relation_in(other)
+        return other
     raise UserError(
         f"{call} takes a dataset\n  found: {type(other).__name__}\n"
         "  to fix: make one with ws.from_arrow(table), ws.from_spark(frame) or ws.read_parquet(..)"
     )
+
+
+def numbered(dataset: DatasetBase) -> int:
+    """The number that finds a dataset as long as it is there."""
+    _by_number[-dataset._number] = dataset
+    return -dataset._number
+
+
+def query_of_number(number: int) -> exp.Select:
+    """The query of a dataset that stands in a column."""
+    return _by_number[number]._as_query()
+
+
+def table_tree(dataset: DatasetBase) -> exp.Table:
+    """A dataset as a table of FROM, under the alias that it has."""
+    table = exp.Table(this=exp.to_identifier(f"{_TABLE}{numbered(dataset)}"))
+    qualifiers = {a.qualifier for a in relation_in(dataset).visible}
+    if len(qualifiers) == 1 and len(alias := qualifiers.pop()) == 1:
+        table.set("alias", exp.TableAlias(this=exp.to_identifier(alias[0], quoted=True)))
+    return table
+
+
+def tables_in(*trees: exp.Expression) -> dict[str, Relation]:
+    """The datasets that stand in trees as tables, by name."""
+    names = {table.name for tree in trees for table in tree.find_all(exp.Table)}
+    own = [name for name in names if name.startswith(_TABLE)]
+    return {name: relation_in(_by_number[int(name.removeprefix(_TABLE))]) for name in own}
 
 
 def shown_call(method: str, arguments: Sequence[object]) -> str:

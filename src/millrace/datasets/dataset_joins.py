@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
+
+from sqlglot import exp
 
 from millrace.datasets.column_arguments import ColumnOrName, is_column, value_tree
-from millrace.datasets.dataset_base import DatasetBase, relation_of_other
+from millrace.datasets.dataset_base import DatasetBase, query_of, relation_of_other, tables_in
 from millrace.datasets.dataset_sets import DatasetSets
+from millrace.errors import UserError
 from millrace.plan.builders.build_join import Names, join_kind, plan_join
 from millrace.plan.builders.build_ordered_joins import plan_asof, plan_interval
 from millrace.plan.builders.build_relation_join import join_on, join_using
 from millrace.plan.builders.operators import all_of
 from millrace.plan.nodes.node import Node
+from millrace.plan.statements.statement import rows_joined_laterally
 from millrace.sql.name_checks import name_list
 from millrace.sql.ordered_offsets import OffsetValue
 from millrace.sql.sql_mode import in_mode
 from millrace.sql.text_limits import limits_of
+
+_NEAREST_MAX: Final = 100_000
+"""The most results of a nearest-by join for each row, as in Spark."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -67,6 +74,77 @@ class DatasetJoins(DatasetSets):
         with self._building("crossJoin()") as context:
             right = relation_of_other(other, "crossJoin")
             return self._with(join_on(context, self._relation, right, "cross", None))
+
+    def lateralJoin(
+        self, other: DatasetBase, on: ColumnOrName | None = None, how: str | None = None
+    ) -> Self:
+        """Each row with the rows of a dataset that names its columns, as SQL's LATERAL.
+
+        Example:
+            >>> theirs = orders.where(orders.cust_id == customers.cust_id.outer())
+            >>> best = theirs.agg(F.max("amount").alias("best"))
+            >>> customers.lateralJoin(best).sort("cust_id").to_arrow()["best"].to_pylist()
+            [30, 20]
+        """
+        call = f"lateralJoin(on={on!r}, how={how!r})"
+        condition = None if on is None else value_tree(on, self._relation)
+        return self._joined_with_query(call, query_of(other, call), how, condition)
+
+    def nearestByJoin(
+        self,
+        other: DatasetBase,
+        rankingExpression: ColumnOrName,
+        numResults: int,
+        mode: str,
+        direction: str,
+        *,
+        joinType: str = "inner",
+    ) -> Self:
+        """Each row with the rows of the other side that rank first for it.
+
+        `direction` is "distance", smallest first, or "similarity", largest first. Both modes,
+        "exact" and "approx", compare all pairs of rows. Rows without a rank are left out.
+
+        Example:
+            >>> shops = ws.from_arrow(pa.table({"shop": ["a", "b"], "at": [10, 40]}))
+            >>> gap = F.abs(orders.amount - shops["at"])
+            >>> nearest = orders.nearestByJoin(shops, gap, 1, "exact", "distance")
+            >>> nearest.sort("amount").to_arrow()["shop"].to_pylist()
+            ['a', 'a', 'b']
+        """
+        call = f"nearestByJoin({numResults!r}, {mode!r}, {direction!r}, joinType={joinType!r})"
+        one_of(call, "mode", mode, ("approx", "exact"))
+        one_of(call, "direction", direction, ("distance", "similarity"))
+        one_of(call, "joinType", joinType.replace("_", ""), ("inner", "left", "leftouter"))
+        if not 1 <= numResults <= _NEAREST_MAX:
+            raise UserError(
+                f"{call} takes 1 to {_NEAREST_MAX} results\n  found: {numResults}\n"
+                "  to fix: give another number"
+            )
+        rank = value_tree(rankingExpression, self._relation)
+        largest_first = direction == "similarity"
+        order = exp.Ordered(this=rank.copy(), desc=largest_first, nulls_first=not largest_first)
+        query = query_of(other, call)
+        is_ranked = exp.Not(this=exp.Is(this=exp.Paren(this=rank), expression=exp.Null()))
+        query.set("where", exp.Where(this=is_ranked))
+        query.set("order", exp.Order(expressions=[order]))
+        query.set("limit", exp.Limit(expression=exp.Literal.number(numResults)))
+        return self._joined_with_query(call, query, joinType, None)
+
+    def _joined_with_query(
+        self, call: str, query: exp.Select, how: str | None, on: exp.Expression | None
+    ) -> Self:
+        """Each row with the rows of a query that names its columns."""
+        kind = join_kind("inner" if how is None else how, call)
+        if kind not in ("inner", "cross", "left"):
+            raise UserError(
+                f"{call} is no lateral join\n  found: {how}\n  to fix: use inner or left"
+            )
+        with self._building(call) as context:
+            lateral = exp.Lateral(this=exp.Subquery(this=query))
+            tables = tables_in(*([query] if on is None else [query, on]))
+            rows = rows_joined_laterally(context, self._relation, lateral, kind, on, tables)
+            return self._with(rows)
 
     def _joined_as_spark(self, other: object, on: object, how: str | None) -> Self:
         """A join on names that both sides have, or on conditions; without them, all pairs."""
@@ -168,3 +246,11 @@ class DatasetJoins(DatasetSets):
 
     def _other_plan(self, other: object, call: str) -> Node:
         return relation_of_other(other, call).output()
+
+
+def one_of(call: str, name: str, given: str, known: Sequence[str]) -> None:
+    """Refuse a word that is none of those that a parameter has."""
+    if given not in known:
+        raise UserError(
+            f"{call}: {name} is another word\n  found: {given!r}\n  to fix: use {', '.join(known)}"
+        )

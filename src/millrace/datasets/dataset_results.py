@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,7 +41,11 @@ class DatasetResults(DatasetBase):
             >>> orders.schema["amount"].dataType
             LongType()
         """
-        return self._runner.spark_schema(self.arrow_schema)
+        types = self._runner.spark_schema(self.arrow_schema)
+        for field, attribute in zip(types.fields, self._relation.visible, strict=True):
+            if attribute.metadata is not None:
+                field.metadata = json.loads(attribute.metadata)
+        return types
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -179,7 +184,12 @@ class DatasetResults(DatasetBase):
             (['cust_id', 'amount'], 2)
         """
         frame = self._runner.frame(self._plan)
-        return frame if self._relation.has_unique_labels else frame.toDF(*self._relation.labels)
+        if not self._relation.has_unique_labels:
+            return frame.toDF(*self._relation.labels)
+        for attribute in self._relation.visible:
+            if attribute.metadata is not None:
+                frame = frame.withMetadata(attribute.label, json.loads(attribute.metadata))
+        return frame
 
     def write_parquet(
         self, path: str | os.PathLike[str], mode: str = "error", *, compression: str = "snappy"

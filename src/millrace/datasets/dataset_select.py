@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from sqlglot import exp
@@ -17,13 +18,16 @@ from millrace.datasets.column_arguments import (
     is_column,
     value_tree,
 )
-from millrace.datasets.dataset_base import DatasetBase, shown_call
+from millrace.datasets.dataset_base import DatasetBase, numbered, shown_call, tables_in
 from millrace.datasets.spark_methods import NOT_OFFERED
 from millrace.errors import UserError
-from millrace.plan.builders.build_select import attribute_tree, select, where, with_columns
-from millrace.plan.builders.name_resolution import find, resolve
+from millrace.plan.builders.build_select import attribute_tree, items_with_columns, select
+from millrace.plan.builders.name_resolution import attribute_of, find, names_outside, resolve
 from millrace.plan.builders.operators import named
+from millrace.plan.relation import Attribute
+from millrace.plan.statements.statement import rows_selected, rows_where
 from millrace.sql.connect_expressions import name_tree
+from millrace.sql.expressions import as_user_error
 from millrace.sql.name_checks import (
     check_columns,
     check_named_once,
@@ -56,13 +60,16 @@ class DatasetSelect(DatasetBase):
             trees = column_trees(cols, self._relation)
             if not trees:
                 raise UserError(f"{call} has no columns\n  to fix: name at least one")
-            return self._with(select(context, self._relation, trees))
+            outer = self._outer(call, trees, flat(cols))
+            if outer is not None:
+                return outer.select(*cols)
+            return self._with(rows_selected(context, self._relation, trees, tables_in(*trees)))
 
     def selectExpr(self, *expr: str | list[str]) -> Self:
         """Columns of Spark SQL, as `select` takes them."""
         with self._building(shown_call("selectExpr", expr)) as context:
             trees = [read(text) for text in flat(expr)]  # type: ignore[arg-type]
-            return self._with(select(context, self._relation, trees))
+            return self._with(rows_selected(context, self._relation, trees, {}))
 
     def with_columns(
         self, columns: Mapping[str, ColumnOrName] | None = None, /, **more: ColumnOrName
@@ -78,7 +85,8 @@ class DatasetSelect(DatasetBase):
         values, call = named_texts("with_columns", columns, more)
         with self._building(call) as context:
             trees = [(name, value_tree(value, self._relation)) for name, value in values.items()]
-            return self._with(with_columns(context, self._relation, trees))
+            items = items_with_columns(self._relation, trees)
+            return self._with(rows_selected(context, self._relation, items, tables_in(*items)))
 
     def withColumn(self, colName: str, col: ColumnOrName) -> Self:
         """The same columns and a new one, or new values for an old one."""
@@ -92,6 +100,27 @@ class DatasetSelect(DatasetBase):
                 "  to fix: put all columns into one mapping"
             )
         return self.with_columns(colsMap[0])
+
+    def withMetadata(self, columnName: str, metadata: dict[str, Any]) -> Self:
+        """The same columns, one with metadata, which `schema` shows as long as it is passed on.
+
+        Example:
+            >>> orders.withMetadata("amount", {"unit": "EUR"}).schema["amount"].metadata
+            {'unit': 'EUR'}
+        """
+        call = shown_call("withMetadata", [columnName, metadata])
+        if not isinstance(metadata, dict):
+            raise UserError(
+                f"{call} takes a dict\n  found: {type(metadata).__name__}\n"
+                "  to fix: give names and values, as in {'unit': 'EUR'}"
+            )
+        with self._building(call) as context:
+            meant = self._attribute(columnName)
+            trees = [
+                attribute_tree(replace(a, metadata=json.dumps(metadata)) if a == meant else a)
+                for a in self._relation.visible
+            ]
+            return self._with(select(context, self._relation, trees))
 
     def rename(self, names: Mapping[str, str] | None = None, /, **more: str) -> Self:
         """The same columns under other names: `rename(old="new")`, `rename({"old": "a new one"})`.
@@ -161,8 +190,13 @@ class DatasetSelect(DatasetBase):
             >>> orders.filter("amount > 10 AND cust_id = 1").to_arrow().to_pylist()
             [{'cust_id': 1, 'amount': 30}]
         """
-        with self._building(shown_call("filter", [condition])) as context:
-            return self._with(where(context, self._relation, value_tree(condition, self._relation)))
+        call = shown_call("filter", [condition])
+        with self._building(call) as context:
+            tree = value_tree(condition, self._relation)
+            outer = self._outer(call, [tree], [condition])
+            if outer is not None:
+                return outer.filter(condition)
+            return self._with(rows_where(context, self._relation, tree, tables_in(tree)))
 
     def where(self, condition: ColumnOrName) -> Self:
         """Rows for which the condition is true: `filter` under SQL's word."""
@@ -214,10 +248,54 @@ class DatasetSelect(DatasetBase):
 
     def _check_name(self, name: str) -> None:
         if not any(folded(a.label) == folded(name) for a in self._relation.visible):
-            tree = name_tree(name)
-            while isinstance(tree, exp.Dot):
-                tree = tree.this
-            resolve(tree, self._relation.visible)
+            resolve(_whole_name(name), self._relation.visible)
+
+    def _attribute(self, name: str) -> Attribute:
+        """The one visible column of this name."""
+        same = [a for a in self._relation.visible if folded(a.label) == folded(name)]
+        return (
+            same[0] if len(same) == 1 else attribute_of(_whole_name(name), self._relation.visible)
+        )
+
+    def scalar(self) -> Column:
+        """The one value of the rows as a column, null if there is no row.
+
+        Example:
+            >>> largest = orders.agg(F.max("amount"))
+            >>> orders.where(F.col("amount") == largest.scalar()).to_arrow().to_pylist()
+            [{'cust_id': 1, 'amount': 30}]
+        """
+        return self._runner.subquery_column(self, numbered(self), "scalar")
+
+    def exists(self) -> Column:
+        """Whether there is a row, as a column. Columns of the dataset around it can be named.
+
+        Example:
+            >>> theirs = orders.where(orders.cust_id == customers.cust_id.outer())
+            >>> customers.where(theirs.exists()).count()
+            2
+        """
+        return self._runner.subquery_column(self, numbered(self), "exists")
+
+    def _outer(
+        self, call: str, trees: Sequence[exp.Expression], given: Sequence[object]
+    ) -> Self | None:
+        """This dataset for a call that names columns of another around it; None for other calls.
+
+        They are named through that dataset or its alias; texts name columns of their own rows.
+        """
+        columns = [tree for tree, what in zip(trees, given, strict=True) if is_column(what)]
+        if not any(names_outside(tree, self._relation.attributes) for tree in columns):
+            return None
+        from millrace.datasets.correlated_dataset import correlated  # noqa: PLC0415 - a dataset
+
+        try:
+            with as_user_error(call):
+                for tree in columns:
+                    resolve(tree, self._relation.attributes)
+        except UserError as reason:
+            return correlated(self, reason)  # type: ignore[return-value, arg-type] # A dataset.
+        return None
 
     def _relabelled(self, call: str, labels: list[str]) -> Self:
         with self._building(call) as context:
@@ -227,6 +305,15 @@ class DatasetSelect(DatasetBase):
                 for a, label in pairs
             ]
             return self._with(select(context, self._relation, trees))
+
+
+def _whole_name(name: str) -> exp.Column:
+    """The column of a name, without the fields behind it."""
+    tree = name_tree(name)
+    while isinstance(tree, exp.Dot):
+        tree = tree.this
+    assert isinstance(tree, exp.Column)
+    return tree
 
 
 def _quoted(name: str) -> str:

@@ -13,7 +13,12 @@ from millrace.datasets.dataset_base import DatasetBase, relation_of_other, shown
 from millrace.datasets.dataset_rows import DatasetRows
 from millrace.errors import UserError
 from millrace.plan.builders.build_select import attribute_tree, select
-from millrace.plan.builders.build_set_rows import row_differences, union_all, union_by_name
+from millrace.plan.builders.build_set_rows import (
+    row_differences,
+    union_all,
+    union_by_name,
+    zipped,
+)
 from millrace.plan.builders.name_resolution import resolve
 from millrace.plan.builders.reshape.build_unpivot import UnpivotedColumns, unpivoted
 
@@ -59,6 +64,17 @@ class DatasetSets(DatasetRows):
     def exceptAll(self, other: DatasetBase) -> Self:
         """The rows without those of the other, which count as often as it has them."""
         return self._compared("exceptAll", other, matching=False, every=True)
+
+    def zip(self, other: DatasetBase) -> Self:
+        """The columns of both, row by row. Both are made of one dataset by choosing columns.
+
+        Example:
+            >>> orders.select("cust_id").zip(orders.select("amount * 2 AS twice")).columns
+            ['cust_id', 'twice']
+        """
+        right = relation_of_other(other, "zip")
+        with self._building("zip()"):
+            return self._with(zipped(self._relation, right))
 
     def unpivot(
         self,

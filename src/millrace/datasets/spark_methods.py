@@ -12,7 +12,6 @@ _STREAM: Final = (
     "a dataset has an end; streams are journals, jobs and coordinated reads here",
     "use ws.job(...).source(...), ws.reads(...), or spark.readStream.format('millrace')",
 )
-_SUBQUERY: Final = ("subqueries are of SQL here", "use ws.sql, or a join")
 _SAME: Final = (
     "it compares plans of Spark; here equal work is recognised when it runs",
     "use run(): its report says what was reused",
@@ -21,18 +20,8 @@ NOT_OFFERED: Final[dict[str, tuple[str, str]]] = {
     "rdd": _RDD,
     "writeStream": _STREAM,
     "dropDuplicatesWithinWatermark": _STREAM,
-    "observe": (
-        "metrics of a run are in its report",
-        "use run(), explain(analyze=True), or agg(...) over the same dataset",
-    ),
     "executionInfo": ("it is of a query on Spark Connect", "use run(), which returns a report"),
-    "exists": _SUBQUERY,
-    "scalar": _SUBQUERY,
-    "lateralJoin": _SUBQUERY,
     "metadataColumn": ("files have no metadata columns here", "use ws.from_spark(frame)"),
-    "withMetadata": ("columns have names and types here, and no metadata", "leave it out"),
-    "nearestByJoin": ("nearest rows are found by time", "use join_asof or join_interval"),
-    "zip": ("rows of two datasets have no common order", "number both with zipWithIndex, and join"),
     "applyInPandasWithState": _STREAM,
     "transformWithState": _STREAM,
     "transformWithStateInPandas": _STREAM,
@@ -53,6 +42,7 @@ BY_SPARK: Final[dict[str, str]] = {
     "crosstab": "at the call: the rows decide the columns",
     "transpose": "at the call: the rows decide the columns",
     "to": "by its rules for types",
+    "observe": "its metrics are computed at the call, and Spark reports them",
     "zipWithIndex": "over the saved rows",
     "sample": "with its random numbers",
     "sampleBy": "with its random numbers",

@@ -64,7 +64,7 @@ class SqlViews:
         files: Callable[[str, str], Node],
         rows: Callable[[pa.Table], Node],
     ) -> None:
-        self._config, self._spark, self._files, self._rows = config, spark, files, rows
+        self._config, self._spark, self._files, self.local_rows = config, spark, files, rows
         self._views: dict[str, Relation] = {}
 
     def put(self, name: str, relation: Relation, *, replace: bool = True) -> None:
@@ -146,7 +146,7 @@ class SqlViews:
             config=self._config,
             on_spark=self._on_spark,
             catalog=self,
-            local_rows=self._rows,
+            local_rows=self.local_rows,
             udfs=self._spark.udfs,
         )
 

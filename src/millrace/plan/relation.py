@@ -26,7 +26,8 @@ class Attribute:
     """A column as users name it.
 
     `qualifier` is the name of its table, by parts: ("o",), or ("catalog", "db", "orders").
-    `origins` are the numbers of the datasets that it was a column of.
+    `origins` are the numbers of the datasets that it was a column of. `metadata` is JSON that the
+    user gave it; a column that is passed on keeps it.
     """
 
     label: str
@@ -34,6 +35,7 @@ class Attribute:
     qualifier: tuple[str, ...] = ()
     origins: frozenset[int] = frozenset()
     hidden: bool = False
+    metadata: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,10 @@ from millrace.sql.sql_mode import DEFAULT, SqlMode
 from millrace.sql.text_limits import limits_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
     from pyspark.sql.types import StructType
 
+    from millrace.datasets.dataset_base import DatasetBase
     from millrace.execute.shuffle_workspace import ShuffleWorkspace
     from millrace.spark.udfs.udf_registry import UdfRegistry
 
@@ -53,7 +54,7 @@ class DatasetRunner:
         self._workspace = workspace
         self._known_workspace = known_workspace
         self.config = config
-        self._views = views
+        self.views = views
         self._analyzer: SparkAnalyzer | None = None
         self._registry: UdfRegistry | None = None
 
@@ -119,7 +120,7 @@ class DatasetRunner:
 
     def name_view(self, name: str, relation: Relation, *, replace: bool) -> None:
         """Give rows a name for SQL; without `replace`, one that is free."""
-        self._views.put(name, relation, replace=replace)
+        self.views.put(name, relation, replace=replace)
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""
@@ -191,6 +192,14 @@ class DatasetRunner:
             spark, self.config, lambda: of_table(spark, rows).show(count, truncate, vertical)
         )
 
+    def observe(self, observation: Observation | str, metrics: pa.Table) -> None:
+        """Let Spark report a row of metrics, to its `Observation` or under a name."""
+        from millrace.spark.frames.rows_as_frames import report_metrics  # noqa: PLC0415 - as above
+        from millrace.spark.spark_presence import call_spark  # noqa: PLC0415 - as above
+
+        spark = self._spark()
+        call_spark(spark, self.config, lambda: report_metrics(spark, observation, metrics))
+
     def spark_schema(self, schema: pa.Schema) -> StructType:
         """Columns with Spark's types."""
         from millrace.spark.frames.rows_as_frames import spark_types  # noqa: PLC0415 - as above
@@ -243,3 +252,9 @@ class DatasetRunner:
         from millrace.spark.frames.rows_as_frames import dataset_column  # noqa: PLC0415 - as above
 
         return dataset_column(name, number)
+
+    def subquery_column(self, dataset: DatasetBase, number: int, use: str) -> Column:
+        """A dataset as a column: its one value, or whether it has a row."""
+        from millrace.spark.frames.rows_as_frames import subquery_column  # noqa: PLC0415 - as above
+
+        return subquery_column(dataset, number, use)

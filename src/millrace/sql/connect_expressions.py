@@ -21,11 +21,15 @@ ORIGIN: Final = "origin"
 """The key in `meta` of a column that was named through a dataset: the dataset's number."""
 UDF: Final = "udf"
 """The key in `meta` of a call of a user's function: its message."""
+SUBQUERY: Final = "__subquery"
+"""The name of a call that stands for a dataset as a column; its arguments are its use, which is
+`scalar` or `exists`, and the dataset's number."""
 _QUALIFIERS_MAX: Final = 3
 _TRY: Final = 3
 _DESCENDING: Final = 2
 _NULLS_FIRST: Final = 1
 _FRAMES: Final = {1: "ROWS", 2: "RANGE"}
+_USES: Final = {1: "scalar", 2: "exists"}
 _BINARY: Final[dict[str, type[exp.Expression]]] = {
     "+": exp.Add,
     "-": exp.Sub,
@@ -281,6 +285,14 @@ def _named_argument(message: Any) -> exp.Expression:  # noqa: ANN401 - as above
     return exp.Kwarg(this=exp.Var(this=message.key), expression=expression_tree(message.value))
 
 
+def _subquery(message: Any) -> exp.Expression:  # noqa: ANN401 - as above
+    use = _USES.get(message.subquery_type)
+    if use is None or message.plan_id >= 0:  # Numbers of datasets are below 0.
+        raise NotNative("a DataFrame as a column has no form in SQL", fix="use SQL text")
+    number = exp.Literal.number(-message.plan_id)
+    return exp.Anonymous(this=SUBQUERY, expressions=[exp.Var(this=use), number])
+
+
 def _called(message: Any) -> exp.Expression:  # noqa: ANN401 - as above
     arguments = [expression_tree(argument) for argument in message.arguments]
     return function_tree(message.function_name, arguments)
@@ -305,4 +317,5 @@ _KINDS: Final[dict[str, Callable[[Any], exp.Expression]]] = {
     "common_inline_user_defined_function": _user_function,
     "call_function": _called,
     "named_argument_expression": _named_argument,
+    "subquery_expression": _subquery,
 }

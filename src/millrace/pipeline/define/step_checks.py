@@ -25,6 +25,7 @@ class NotRun:
         self.config = config
         self.analyzer = None
         self.udfs = None
+        self.views = None
         self.mode = DEFAULT
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never anything

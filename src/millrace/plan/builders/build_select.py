@@ -31,7 +31,15 @@ from millrace.sql.labels.spark_labels import SPARK_NAME, spark_label
 from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
-__all__ = ["SelectItem", "attribute_tree", "expand_stars", "select", "where", "with_columns"]
+__all__ = [
+    "SelectItem",
+    "attribute_tree",
+    "expand_stars",
+    "items_with_columns",
+    "select",
+    "where",
+    "with_columns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,7 @@ class SelectItem:
     label: str
     tree: exp.Expression
     passed: Attribute | None = None
+    metadata: str | None = None
 
 
 def select(context: BuildContext, relation: Relation, trees: Sequence[exp.Expression]) -> Relation:
@@ -128,8 +137,10 @@ def _item(relation: Relation, tree: exp.Expression) -> SelectItem:
         if isinstance(body, exp.Column) and not is_resolved(body):
             passed = replace(passed, label=body.name)  # In the case that the user wrote, as Spark.
     if isinstance(tree, exp.Alias):
-        passed = passed and Attribute(tree.alias, passed.column)
-        return SelectItem(tree.alias, resolved, passed)
+        below = None if passed is None else passed.metadata
+        metadata: str | None = tree.meta.get("metadata") or below
+        passed = passed and Attribute(tree.alias, passed.column, metadata=metadata)
+        return SelectItem(tree.alias, resolved, passed, metadata)
     if passed is not None:
         return SelectItem(passed.label, resolved, replace(passed, hidden=False))
     return SelectItem(_own_label(relation, body, resolved), resolved)
@@ -159,7 +170,7 @@ def _projected(context: BuildContext, relation: Relation, items: Sequence[Select
     visible = [
         replace(item.passed, column=column, label=item.label)
         if item.passed is not None
-        else Attribute(item.label, column)
+        else Attribute(item.label, column, metadata=item.metadata)
         for item, column in zip(items, columns, strict=True)
     ]
     shown = {item.passed.column for item in items if item.passed is not None}
@@ -190,6 +201,13 @@ def with_columns(
     context: BuildContext, relation: Relation, columns: Sequence[tuple[str, exp.Expression]]
 ) -> Relation:
     """The same columns and new ones, or new values for old ones, as Spark's `withColumns`."""
+    return select(context, relation, items_with_columns(relation, columns))
+
+
+def items_with_columns(
+    relation: Relation, columns: Sequence[tuple[str, exp.Expression]]
+) -> list[exp.Expression]:
+    """The select list of `with_columns`."""
     bare = [tree.this if isinstance(tree, exp.Alias) else tree for _, tree in columns]
     trees = [named(tree, name) for tree, (name, _) in zip(bare, columns, strict=True)]
     by_name = {folded(name): tree for (name, _), tree in zip(columns, trees, strict=True)}
@@ -201,4 +219,4 @@ def with_columns(
     new = [
         tree for (name, _), tree in zip(columns, trees, strict=True) if folded(name) not in replaced
     ]
-    return select(context, relation, [*items, *new])
+    return [*items, *new]

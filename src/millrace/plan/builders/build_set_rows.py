@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from sqlglot import exp
@@ -14,14 +15,16 @@ from millrace.plan.builders.build_windows import with_window_columns
 from millrace.plan.builders.name_resolution import plan_column
 from millrace.plan.builders.operators import keep, named, project
 from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.project import Project, pass_columns
 from millrace.plan.nodes.union import Union
-from millrace.plan.relation import Attribute, Relation, free_columns
+from millrace.plan.relation import Attribute, Relation, free_columns, picked_columns
 from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 from millrace.sql.types import common_with_text, from_arrow
 
 _SIDE = "__side"
 _NUMBER = "__number"
+_BASE, _LEFT = "__base", "__left"
 
 
 def union_all(context: BuildContext, sides: Sequence[Relation]) -> Relation:
@@ -149,3 +152,53 @@ def row_differences(
     )
     node = keep(context, grouped.relation().node, wanted)
     return Relation(node, tuple(kept[: len(left.visible)]))
+
+
+def zipped(left: Relation, right: Relation) -> Relation:
+    """The columns of both sides, row by row: both are projections of one plan."""
+    base, ours = _projections(left.node)
+    other, theirs = _projections(right.node)
+    if base is not other:
+        raise ExpressionRefused(
+            "rows of the two datasets have no common order",
+            found="datasets that are not chosen columns of one dataset",
+            fix="make both with select or withColumn of one dataset, or of its durable()",
+        )
+    below = base.schema.names
+    kept = [f"{_BASE}{at}" for at in range(len(below))]
+    first = _over(base, ours, list(zip(kept, below, strict=True)))
+    mine = [f"{_LEFT}{at}" for at in range(len(left.visible))]
+    sources = [attribute.column for attribute in left.visible]
+    middle = picked_columns(
+        first, [*zip(below, kept, strict=True), *zip(mine, sources, strict=True)]
+    )
+    whole = _over(middle, theirs, [(name, name) for name in mine])
+    attributes = (
+        *(replace(a, column=name) for a, name in zip(left.visible, mine, strict=True)),
+        *right.visible,
+    )
+    return Relation(whole, attributes)
+
+
+def _projections(node: Node) -> tuple[Node, list[Project]]:
+    """The plan below all projections, and them from the lowest on."""
+    above: list[Project] = []
+    while isinstance(node, Project):
+        above.insert(0, node)
+        node = node.child
+    return node, above
+
+
+def _over(node: Node, projections: Sequence[Project], kept: Sequence[tuple[str, str]]) -> Node:
+    """Projections over another plan, with some of its columns passed through under new names."""
+    if not projections:
+        names = node.schema.names
+        more = [(name, source) for name, source in kept if name not in names]
+        return picked_columns(node, [*zip(names, names, strict=True), *more])
+    named_before = kept
+    for projection in projections:
+        passed = pass_columns(node.schema, [source for _, source in named_before])
+        new = [(name, e) for (name, _), (_, e) in zip(named_before, passed, strict=True)]
+        node = Project(node, (*projection.columns, *new))
+        named_before = [(name, name) for name, _ in kept]
+    return node

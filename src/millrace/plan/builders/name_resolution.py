@@ -76,6 +76,37 @@ def find(column: exp.Column, attributes: Sequence[Attribute]) -> Attribute | Non
     return next((a for a, fields in _best(column, attributes) if not fields), None)
 
 
+def names_outside(tree: exp.Expression, attributes: Sequence[Attribute]) -> bool:
+    """Whether a column is named through a table or dataset that these attributes are not of."""
+    rest: list[tuple[exp.Expression, frozenset[str]]] = [(tree, frozenset())]
+    while rest:
+        part, variables = rest.pop()
+        if isinstance(part, exp.Column):
+            if _is_outside(part, attributes, variables):
+                return True
+        elif isinstance(part, exp.Lambda):
+            names = {folded(name.name) for name in part.expressions}
+            rest.append((part.this, variables | names))
+        elif not isinstance(part, exp.Query):
+            rest += [(inner, variables) for inner in part.iter_expressions()]
+    return False
+
+
+def _is_outside(
+    column: exp.Column, attributes: Sequence[Attribute], variables: frozenset[str]
+) -> bool:
+    if is_resolved(column) or isinstance(column.this, exp.Star):
+        return False
+    origin = column.meta.get(ORIGIN)
+    if origin is not None:
+        return not any(origin in attribute.origins for attribute in attributes)
+    first = folded(column.parts[0].name)
+    if len(column.parts) == 1 or first in variables or first in _TIME_WINDOWS:
+        return False
+    known = {folded(name) for a in attributes for name in (a.label, *a.qualifier)}
+    return first not in known
+
+
 def no_column(column: exp.Column, attributes: Sequence[Attribute]) -> ExpressionRefused:
     """The refusal of a name that nothing has."""
     labels = [a.label for a in attributes if not a.hidden]

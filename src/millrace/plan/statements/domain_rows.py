@@ -71,6 +71,12 @@ def domain_rows(scope: QueryScope, outer: Relation, query: exp.Select) -> Domain
     return DomainRows(Relation(result.node, (*result.visible[:count], *hidden)), tuple(pairs))
 
 
+def names_outer(scope: QueryScope, outer: Relation, query: exp.Select) -> bool:
+    """Whether a subquery names a column of the query around it."""
+    source, _ = scope.source(query)
+    return bool(_seen(outer, source, query))
+
+
 def _is_one_group(query: exp.Select) -> bool:
     """Whether a query without GROUP BY is an aggregate of all its rows."""
     if query.args.get("having") is None and not any(map(has_aggregate, query.expressions)):

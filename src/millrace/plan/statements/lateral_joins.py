@@ -15,7 +15,7 @@ from millrace.plan.builders.name_resolution import resolve
 from millrace.plan.builders.operators import all_of
 from millrace.plan.nodes.join import JoinKind
 from millrace.plan.relation import Relation
-from millrace.plan.statements.domain_rows import domain_rows
+from millrace.plan.statements.domain_rows import domain_rows, names_outer
 from millrace.plan.statements.query_scope import QueryScope, aliased, with_own_columns
 from millrace.sql.typed_sql import NotNative
 
@@ -63,6 +63,45 @@ def lateral_join(
     return _joined(scope, left, query, tree, how, condition)
 
 
+def lateral_over(
+    scope: QueryScope,
+    left: Relation,
+    tree: exp.Lateral,
+    how: JoinKind,
+    on: exp.Expression | None,
+) -> Relation:
+    """Each row with the rows of a query over a function of its columns.
+
+    The query has a select list and conditions over the function's rows.
+    """
+    query = tree.this.this
+    known = {"expressions", "from_", "where", "kind"}
+    others = [key for key, value in query.args.items() if value and key not in known]
+    clause = query.args.get("where")
+    if others or any(map(has_aggregate, query.expressions)):
+        raise NotNative("this query over a function of rows", found=query.sql("spark"), fix="")
+    if how == "left" and (on is not None or clause is not None or not _passes(query)):
+        raise NotNative("a lateral left join that calculates", found=query.sql("spark"), fix="")
+    source = query.args["from_"].this
+    call = exp.Lateral(this=source.this, alias=source.args.get("alias"))
+    rows = lateral_view(scope.context, left, call, outer=how == "left")
+    if clause is not None:
+        rows = where(scope.context, rows, clause.this)
+    made = Relation(rows.node, rows.attributes[len(left.attributes) :])
+    items = [*map(attribute_tree, left.visible), *expand_stars(made, query.expressions)]
+    both = select(scope.context, rows, items)
+    count = len(left.visible)
+    new = aliased(Relation(both.node, both.visible[count:]), tree.args.get("alias"))
+    whole = Relation(both.node, (*both.visible[:count], *new.attributes))
+    return whole if on is None else where(scope.context, whole, on)
+
+
+def _passes(query: exp.Select) -> bool:
+    """Whether a select list is columns and their fields, which are null where there is no row."""
+    bare = [item.this if isinstance(item, exp.Alias) else item for item in query.expressions]
+    return all(isinstance(item, exp.Column | exp.Star | exp.Dot) for item in bare)
+
+
 def _calculated(
     scope: QueryScope,
     left: Relation,
@@ -93,6 +132,14 @@ def _joined(
     how: JoinKind,
     on: exp.Expression | None,
 ) -> Relation:
+    if not names_outer(scope, left, query):
+        right = with_own_columns(
+            aliased(scope.query(query), tree.args.get("alias")), left.node.schema.names
+        )
+        both = (*left.attributes, *right.attributes)
+        condition = None if on is None else resolve(on, both)
+        how = "inner" if how == "cross" and condition is not None else how
+        return join_on(scope.context, left, right, how, condition)
     rows = domain_rows(scope, left, query)
     hidden = tuple(a for a in rows.relation.attributes if a.hidden)
     named = aliased(rows.relation.only_visible(), tree.args.get("alias"))

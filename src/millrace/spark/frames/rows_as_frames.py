@@ -6,12 +6,14 @@ Each task reads map outputs on its own host from the disk and fetches the others
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql.conversion import ArrowTableToRowsConversion
+from pyspark.sql.functions import first
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -82,6 +84,34 @@ def dataset_column(name: str, number: int) -> Column:
     from pyspark.sql.connect.expressions import ColumnReference  # noqa: PLC0415 - as above
 
     return ConnectColumn(ColumnReference(name, number))
+
+
+def report_metrics(spark: SparkSession, observation: Observation | str, metrics: pa.Table) -> None:
+    """Let Spark observe a row, whose values it then reports as they are."""
+    frame = of_table(spark, metrics)
+    quoted = ["`" + name.replace("`", "``") + "`" for name in metrics.column_names]
+    values = [
+        first(frame[name]).alias(plain)
+        for name, plain in zip(quoted, metrics.column_names, strict=True)
+    ]
+    frame.observe(observation, *values).collect()
+
+
+def subquery_column(dataset: object, number: int, use: str) -> Column:
+    """A column of Spark Connect that stands for a dataset, which it keeps."""
+    from pyspark.sql.connect.column import Column as ConnectColumn  # noqa: PLC0415 - not in tasks
+    from pyspark.sql.connect.expressions import SubqueryExpression  # noqa: PLC0415 - as above
+
+    plan = _DatasetAsPlan(-number, dataset)
+    return ConnectColumn(SubqueryExpression(plan, use))  # type: ignore[arg-type] # A number is enough.
+
+
+@dataclass(frozen=True, slots=True)
+class _DatasetAsPlan:
+    """What a column keeps of a dataset: the number that finds it, and the dataset itself."""
+
+    _plan_id: int
+    dataset: object
 
 
 def spark_rows(table: pa.Table) -> list[Row]:
