@@ -187,7 +187,9 @@ QUESTIONS: dict[str, Question] = {
     "sums over windows": lambda o, _c, f: o.withColumn(
         "s", f.sum("amount").over(_window(f)) - f.col("amount")
     ),
-    "exists": lambda o, c, _f: o.where(c.where(c.k == o.k.outer()).exists()),
+    "exists": lambda o, c, f: o.alias("o").where(
+        c.where(f.col("k") == f.col("o.k").outer()).exists()
+    ),
     "exists under aliases": lambda o, c, f: o.alias("o").where(
         ~c.alias("c")
         .where((f.col("c.k") == f.col("o.k").outer()) & f.col("nation").isNull())
@@ -202,12 +204,15 @@ QUESTIONS: dict[str, Question] = {
         .scalar()
         .alias("n"),
     ),
-    "scalar in withColumn": lambda o, c, f: o.withColumn(
-        "n", c.where(c.k <= o.k.outer()).agg(f.max("name")).scalar()
+    "scalar in withColumn": lambda o, c, f: o.alias("o").withColumn(
+        "n", c.where(f.col("k") <= f.col("o.k").outer()).select(f.max("name")).scalar()
     ),
     "a subquery without a name": lambda o, _c, f: o.select(o.select(f.max("k")).scalar()),
-    "subquery under a subquery": lambda o, c, f: o.where(
-        c.where(c.k == o.k.outer()).select((f.col("k") + 1).alias("j")).where("j > 2").exists()
+    "subquery under a subquery": lambda o, c, f: o.alias("o").where(
+        c.where(f.col("k") == f.col("o.k").outer())
+        .select((f.col("k") + 1).alias("j"))
+        .where(f.col("j") > 2)
+        .exists()
     ),
     "lateralJoin": lambda o, c, f: c.alias("c").lateralJoin(
         o.alias("o")
@@ -216,12 +221,6 @@ QUESTIONS: dict[str, Question] = {
         .orderBy(f.col("amount").desc(), "price")
         .limit(1),
         how="left",
-    ),
-    "lateralJoin of groups": lambda o, c, f: c.alias("c").lateralJoin(
-        o.alias("o")
-        .where(f.col("o.k") >= f.col("c.k").outer())
-        .groupBy("ok")
-        .agg(f.sum("amount").alias("total"))
     ),
     "lateralJoin on a condition": lambda o, c, _f: c.lateralJoin(o, o.k > c.k).select(c.k, o.k),
     "lateralJoin of a function": lambda o, _c, f: (

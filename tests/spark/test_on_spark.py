@@ -130,6 +130,22 @@ def test_a_text_that_gives_other_rows_each_time_is_never_reused(
     assert "function millrace_mark may change" in str(words(ws, texts, marked).run())
 
 
+def test_what_runs_on_spark_has_the_time_of_the_run(ws: mr.Workspace, texts: Path) -> None:
+    times = ("current_timestamp() AS at", "current_date AS day", "localtimestamp() AS here")
+    texts_of_time = ("unix_timestamp() AS second", "cast(current_time() AS string) AS clock")
+    listed = ", ".join((*times, *texts_of_time))
+    later = words(ws, texts, f"SELECT twice, {listed}, now() FROM input_0")
+    (row, *others) = rows(later.with_columns(native="now()", today="current_date"))
+    assert all({**other, "twice": 0} == {**row, "twice": 0} for other in others)
+    assert row["at"] == row["now()"] == row["native"]
+    assert row["day"] == row["today"] == row["at"].date()
+    assert row["here"] == row["at"].replace(tzinfo=None)
+    assert row["second"] == int(row["at"].timestamp())
+    assert row["clock"].rstrip("0") == row["at"].time().isoformat().rstrip("0")
+    named = "SELECT `current_date()` FROM (SELECT current_date() FROM input_0)"
+    assert rows(words(ws, texts, named))[0] == {"current_date()": row["day"]}
+
+
 def test_spark_computes_over_several_inputs_and_over_its_own_rows(
     spark: SparkSession, ws: mr.Workspace, texts: Path
 ) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from _pytest.mark.structures import ParameterSet
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 import millrace as mr
 from millrace.errors import MillraceError, UserError
@@ -74,7 +75,11 @@ def ws(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with mr.open(tmp_path_factory.mktemp("sql") / "mill", spark) as workspace:
         for name, table in TABLES.items():
             workspace.view(name, workspace.from_arrow(table))
-            spark.createDataFrame(table).createOrReplaceTempView(name)
+            columns = from_arrow_schema(table.schema)  # Connect takes no empty table of Arrow.
+            rows = (
+                spark.createDataFrame(table) if len(table) else spark.createDataFrame([], columns)
+            )
+            rows.createOrReplaceTempView(name)
         yield workspace
 
 

@@ -18,6 +18,7 @@ _CALLED: Final = "Python exception occurred while executing the UDF: "
 _REFUSED: Final = f"{_CALLED}ValueRefused: "
 """How DuckDB begins to tell the error of a vectorised function: of a value, if it refused one."""
 _CAST: Final = re.compile(r"cannot cast '(?P<value>.*)' of (?P<column>.+) to [\w(), ]+$", re.DOTALL)
+_NO_LOCAL_TIME: Final = "Unable to convert TIMESTAMPTZ to local TIMESTAMP"
 _OF_A_VALUE: Final = ("Conversion Error", "Out of Range Error", "Invalid Input Error")
 """How the engine begins to say it; rows on their way as Arrow bring the text without its class."""
 
@@ -36,6 +37,13 @@ def query_failed(error: Exception, sql: str, finds: Iterable[Find] = ()) -> Task
             "  to fix: raise Config(query_memory_bytes_max=...), or use more partitions"
         )
     if str(error).startswith(_OF_A_VALUE) and _CALLED not in message:
+        if _NO_LOCAL_TIME in message:
+            return TaskFailed(
+                "a timestamp is too near the first or the last one to have a local time here\n"
+                f"  found: {message}\n"
+                "  to fix: replace it before, or calculate on Spark, with "
+                "ws.from_spark(dataset.to_spark().select(...))"
+            )
         failed_cast = _CAST.search(message)
         column, value = (
             (failed_cast["column"], failed_cast["value"]) if failed_cast is not None else ("", "")

@@ -51,7 +51,7 @@ def run_query(
     zone = time_zone(spark, config)
     run_input = partial(run_query, spark, workspace, reuse=reuse, profile=profile, moment=moment)
     with in_mode(mode):
-        frames = QueryFrames(spark, workspace, plan, reuse, run_input)
+        frames = QueryFrames(spark, workspace, plan, reuse, run_input, moment)
         run = QueryRun(
             SparkTaskRunner(spark, config),
             workspace,

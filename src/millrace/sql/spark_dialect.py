@@ -153,6 +153,11 @@ class PlainSparkGenerator(SparkGenerator):
     """Writes what `PlainSparkParser` reads."""
 
     TABLESAMPLE_SEED_KEYWORD = "REPEATABLE"
+    SUPPORTS_TEMPORAL_PRECISION = True
+    TYPE_MAPPING: ClassVar[dict[Any, Any]] = {
+        **SparkGenerator.TYPE_MAPPING,
+        exp.DType.TIME: "TIME",  # Which sqlglot takes for a timestamp.
+    }
     TRANSFORMS: ClassVar[dict[Any, Any]] = {
         **SparkGenerator.TRANSFORMS,
         exp.BitwiseLeftShift: lambda self, node: self.binary(node, "<<"),

@@ -58,6 +58,17 @@ CHANGING: Final = frozenset(
     ]
 )
 """Functions whose value is not decided by their arguments alone."""
+_MOMENTS: Final = {
+    "current_timestamp": "{}",
+    "now": "{}",
+    "current_date": "CAST({} AS DATE)",
+    "curdate": "CAST({} AS DATE)",
+    "localtimestamp": "CAST({} AS TIMESTAMP_NTZ)",
+    "current_time": "CAST(CAST({} AS TIMESTAMP_NTZ) AS TIME)",
+    "localtime": "CAST(CAST({} AS TIMESTAMP_NTZ) AS TIME)",
+    "unix_timestamp": "unix_seconds({})",
+}
+"""Functions of the time of a query, and what they are of its moment."""
 WITHOUT_BRACKETS: Final = frozenset(
     [
         "current_catalog",
@@ -150,6 +161,45 @@ def why_of_today(text: str, *, texts: bool, times: bool) -> str | None:
     if texts and (reads or (times and words & _PUTS_TOGETHER)):
         return "a text may be a time without a date: one of the day on which Spark reads it"
     return None
+
+
+def at_moment(text: str, micros: int, columns: Collection[str]) -> str:
+    """The text with the moment of a run in place of calls that ask for the time.
+
+    A name without brackets that may be a column's, of the inputs or of the text, stays as it is.
+    """
+    try:
+        tokens = _DIALECT.tokenize(text)
+    except sqlglot.errors.SqlglotError:
+        return text
+    given = [b.text for a, b in pairwise(tokens) if a.token_type == TokenType.ALIAS]
+    taken = {name.lower() for name in (*columns, *given)}
+    changed = text
+    for at in reversed(range(len(tokens))):
+        value = _MOMENTS.get(tokens[at].text.lower())
+        end = None if value is None else _end_of_call(tokens, at, taken)
+        if value is not None and end is not None:
+            value = value.format(f"timestamp_micros({micros}L)")
+            changed = f"{changed[: tokens[at].start]}{value}{changed[end + 1 :]}"
+    return changed
+
+
+def _end_of_call(tokens: list[Token], at: int, taken: Collection[str]) -> int | None:
+    """Where a call without arguments ends; None if there is none at this token."""
+    name, before = tokens[at], tokens[at - 1] if at else None
+    after = [token.token_type for token in tokens[at + 1 : at + 3]]
+    if name.token_type == TokenType.STRING or (before and before.token_type == TokenType.DOT):
+        return None
+    if after == [TokenType.L_PAREN, TokenType.R_PAREN]:
+        return tokens[at + 2].end
+    is_word = (
+        name.text.lower() in WITHOUT_BRACKETS
+        and name.text.lower() not in taken
+        and name.token_type != TokenType.IDENTIFIER
+    )
+    if not is_word or (after and after[0] in (TokenType.L_PAREN, TokenType.DOT)):
+        return None
+    return name.end
 
 
 def is_time_of_day(text: str) -> bool:

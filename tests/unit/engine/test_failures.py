@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.unit.engine.memory_kit import OneTask, rows
 
 from millrace.engine.duckdb_engine import Engine
 from millrace.engine.query_writer import query
@@ -78,3 +79,11 @@ def test_a_number_that_is_too_large_is_named_without_sql(
     assert "CAST(" not in said
     assert "LINE 1" not in said
     assert "\n  to fix: " in said
+
+
+def test_a_timestamp_without_a_local_time_is_named_as_such() -> None:
+    last = pa.array([2**63 - 2], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    rows_there = rows(pa.table({"at": last}), OneTask(zone="Asia/Kolkata"))
+    assert rows_there.select("year(at) AS y").toArrow()["y"].to_pylist() == [294247]
+    with pytest.raises(TaskFailed, match=r"too near the first or the last(.|\n)*ws.from_spark"):
+        rows_there.select("date_trunc('hour', at) AS h").toArrow()

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.sql.spark_text import called_names, columns_read, why_of_today, why_unrecognised
+from millrace.sql.spark_text import (
+    at_moment,
+    called_names,
+    columns_read,
+    why_of_today,
+    why_unrecognised,
+)
 
 INPUTS = {"input_0": ["a", "b", "s"], "input_1": ["k"]}
 
@@ -102,3 +108,23 @@ def test_a_time_without_a_date_may_be_another_one_tomorrow(
     text: str, *, texts: bool, times: bool, in_doubt: bool
 ) -> None:
     assert (why_of_today(text, texts=texts, times=times) is not None) == in_doubt
+
+
+@pytest.mark.parametrize(
+    ("text", "dated"),
+    [
+        ("SELECT now() AS n FROM t", "SELECT {} AS n FROM t"),
+        ("SELECT a FROM t WHERE d < CURRENT_DATE", "SELECT a FROM t WHERE d < CAST({} AS DATE)"),
+        ("SELECT current_timestamp ( ) - at FROM t", "SELECT {} - at FROM t"),
+        ("SELECT 'now()', t.now(), `now` FROM t", None),
+        ("SELECT a AS current_date, current_date FROM t", None),
+        ("SELECT localtime FROM t", None),
+        ("SELECT unix_timestamp(a), current_date.x FROM t", None),
+        ("SELECT 'not closed", None),
+    ],
+)
+def test_a_text_gets_the_moment_of_a_run_where_it_asks_for_the_time(
+    text: str, dated: str | None
+) -> None:
+    expected = text if dated is None else dated.format("timestamp_micros(7L)")
+    assert at_moment(text, 7, ["Localtime"]) == expected

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from millrace.config import Config
+from millrace.engine.run_values import RunMoment
 from millrace.errors import MillraceError, UnsupportedType, UserError
 from millrace.execute.lost_outputs import Lost
 from millrace.execute.map_task import MapStage, Result, Reuse
@@ -145,9 +146,10 @@ class QueryFrames:
         plan: Node,
         reuse: Reuse,
         run_input: Callable[[Node], QueryRun],
+        moment: RunMoment,
     ) -> None:
-        """`run_input` runs the plans over which Spark computes."""
-        self._spark, self._run_input = spark, run_input
+        """`run_input` runs the plans over which Spark computes, `moment` is that of the run."""
+        self._spark, self._run_input, self._moment = spark, run_input, moment
         self._workspace, self._reuse = workspace, reuse
         self._saved: dict[int, _SavedFrame] = {}
         pruned = prune(plan)
@@ -210,7 +212,7 @@ class QueryFrames:
             version, why = recognise(self._spark, self._workspace.config, scan, answers)
             columns = scan.columns if version is None else tuple(scan.whole.names)
             named = replace(scan, version=version, columns=columns)
-            frame = frame_of_work(self._spark, self._workspace, scan, answers)
+            frame = frame_of_work(self._spark, self._workspace, scan, answers, self._moment)
             return self._save_rows(named, frame, fresh=fresh, why=why)
 
         shuffle = over_answers(inputs, save)

@@ -10,16 +10,19 @@ import contextlib
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.config import Config
+from millrace.engine.run_values import RunMoment
 from millrace.errors import SchemaMismatch
 from millrace.execute.query_run import QueryRun
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
-from millrace.plan.nodes.on_spark import OnSpark, SparkCall, SparkCode
+from millrace.plan.nodes.on_spark import OnSpark, SparkCall, SparkCode, SparkText
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.frames.rows_as_frames import outputs_to_frame
 from millrace.spark.frames.table_identity import table_files
@@ -30,7 +33,7 @@ from millrace.spark.spark_analysis import (
     frame_of_text,
 )
 from millrace.spark.spark_presence import call_spark
-from millrace.sql.spark_text import called_names
+from millrace.sql.spark_text import at_moment, called_names
 
 Used = TypeVar("Used")
 _NO_MATTER: Final = (
@@ -93,9 +96,16 @@ def deciding_settings(spark: SparkSession, config: Config) -> dict[str, str]:
 
 @contextlib.contextmanager
 def frame_of_work(
-    spark: SparkSession, workspace: ShuffleWorkspace, scan: OnSpark, answers: Sequence[Shuffle]
+    spark: SparkSession,
+    workspace: ShuffleWorkspace,
+    scan: OnSpark,
+    answers: Sequence[Shuffle],
+    moment: RunMoment,
 ) -> Iterator[DataFrame]:
-    """The DataFrame of the query over its inputs' rows, as long as their views are there."""
+    """The DataFrame of the query over its inputs' rows, as long as their views are there.
+
+    A text that asks for the time gets that of the run, as all other parts of the query do.
+    """
     config, work = workspace.config, scan.work
     frames = [outputs_to_frame(spark, answer, workspace.folders, config) for answer in answers]
     with contextlib.ExitStack() as views:
@@ -107,7 +117,9 @@ def frame_of_work(
                 name: f"SELECT * FROM {views.enter_context(_view(spark, config, rows))}"  # noqa: S608 - a name made here
                 for (name, _), rows in zip(work.inputs, frames, strict=True)
             }
-            frame = call_spark(spark, config, frame_of_text(spark, query, relations))
+            frame = call_spark(
+                spark, config, lambda: _frame_at(spark, query, relations, scan, moment)
+            )
         columns = arrow_columns(call_spark(spark, config, lambda: frame.schema))
         if not columns.equals(scan.whole):
             raise SchemaMismatch(
@@ -117,6 +129,31 @@ def frame_of_work(
                 "  to fix: write the query again, in the session as it is now"
             )
         yield frame
+
+
+def _frame_at(
+    spark: SparkSession,
+    query: str | SparkText,
+    relations: Mapping[str, str],
+    scan: OnSpark,
+    moment: RunMoment,
+) -> DataFrame:
+    """The DataFrame of a text at the moment of a run, under the columns that it had without it.
+
+    Where a column inside it is named after a call, the text stays as it is.
+    """
+    as_written = frame_of_text(spark, query, relations)
+    text = query if isinstance(query, str) else query.text
+    names = [name for _, node in scan.work.inputs for name in node.schema.names]
+    dated = at_moment(text, moment.micros, names)
+    if dated == text:
+        return as_written()
+    changed = dated if isinstance(query, str) else replace(query, text=dated)
+    try:
+        frame = frame_of_text(spark, changed, relations)().toDF(*scan.whole.names)
+        return frame if arrow_columns(frame.schema).equals(scan.whole) else as_written()
+    except PySparkException:
+        return as_written()
 
 
 @contextlib.contextmanager
