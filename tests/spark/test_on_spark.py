@@ -146,6 +146,22 @@ def test_what_runs_on_spark_has_the_time_of_the_run(ws: mr.Workspace, texts: Pat
     assert rows(words(ws, texts, named))[0] == {"current_date()": row["day"]}
 
 
+@pytest.mark.slow
+def test_a_time_of_day_is_no_timestamp(spark: SparkSession, ws: mr.Workspace) -> None:
+    text = (
+        "SELECT cast(TIME'12:30:00' AS string) AS t, cast('9:08:07.129' AS time(2)) AS u, "
+        "cast('09:59:00' AS time) < TIME'10:00:00' AS b"
+    )
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+    try:
+        ours, theirs = ws.sql(text).to_arrow(), spark.sql(text).toArrow()
+    finally:
+        spark.conf.unset("spark.sql.timeType.enabled")
+    assert ours.to_pylist() == theirs.to_pylist()
+    with pytest.raises(UserError, match="UNSUPPORTED_TIME_TYPE"):
+        ws.sql("SELECT TIME'12:30:01' AS t")
+
+
 def test_spark_computes_over_several_inputs_and_over_its_own_rows(
     spark: SparkSession, ws: mr.Workspace, texts: Path
 ) -> None:

@@ -17,7 +17,7 @@ from millrace.plan.builders.build_ordered_joins import plan_asof, plan_interval
 from millrace.plan.builders.build_relation_join import join_on, join_using
 from millrace.plan.builders.operators import all_of
 from millrace.plan.nodes.node import Node
-from millrace.plan.statements.statement import rows_joined_laterally
+from millrace.plan.statements.statement import rows_joined, rows_joined_laterally
 from millrace.sql.name_checks import name_list
 from millrace.sql.ordered_offsets import OffsetValue
 from millrace.sql.sql_mode import in_mode
@@ -164,7 +164,8 @@ class DatasetJoins(DatasetSets):
                 both = join_on(context, self._relation, right, "cross", None)
                 trees = [value_tree(key, both) for key in keys]
                 condition = all_of(trees) if trees else None
-                joined = join_on(context, self._relation, right, kind, condition)
+                tables = {} if condition is None else tables_in(condition)
+                joined = rows_joined(context, (self._relation, right), kind, condition, tables)
             return self._with(joined)
 
     def join_asof(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace.datasets.column_arguments import ColumnOrName, column_tree, flat, order_tree
-from millrace.datasets.dataset_base import shown_call
+from millrace.datasets.dataset_base import shown_call, tables_in
 from millrace.datasets.dataset_select import DatasetSelect
 from millrace.errors import UserError
 from millrace.keys import check_partitions
@@ -28,7 +28,8 @@ from millrace.plan.builders.name_resolution import resolve
 from millrace.plan.builders.user_code.build_map_batches import plan_map
 from millrace.plan.builders.user_code.build_row_functions import map_rows
 from millrace.plan.nodes.map_batches import Function
-from millrace.plan.relation import Attribute
+from millrace.plan.relation import Attribute, Relation
+from millrace.plan.statements.statement import rows_with_values
 from millrace.sql.name_checks import check_rows, named_texts
 from millrace.sql.sql_mode import in_mode
 from millrace.sql.text_limits import limits_of
@@ -133,7 +134,11 @@ class DatasetRows(DatasetSelect):
                 order_tree(column, self._relation, None if way is None else bool(way))
                 for column, way in zip(given, ways, strict=True)
             ]
-            return self._with(sort(context, self._relation, orders))
+            rows, orders = rows_with_values(context, self._relation, orders, tables_in(*orders))
+            ordered = sort(context, rows, orders)
+            if rows is self._relation:
+                return self._with(ordered)
+            return self._with(Relation(ordered.node, self._relation.attributes))
 
     def orderBy(
         self,

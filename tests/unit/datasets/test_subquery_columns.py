@@ -62,6 +62,15 @@ CASES: dict[str, Question] = {
     ): lambda o, c: c.nearestByJoin(
         o, F.abs(o.k - c.k) + F.coalesce(o.v, F.lit(100)) / 1000, 1, "exact", "distance"
     ),
+    "SELECT o.*, c.* FROM o JOIN c ON o.k = c.k AND o.v > (SELECT avg(v) FROM o)": lambda o, c: (
+        o.join(c, (o.k == c.k) & (o.v > o.agg(F.avg("v")).scalar()))
+    ),
+    "SELECT o.*, c.* FROM o LEFT JOIN c ON o.k = c.k AND o.v > (SELECT max(v) / 2 FROM o)": (
+        lambda o, c: o.join(c, (o.k == c.k) & (o.v > o.agg(F.max("v")).scalar() / 2), "left")
+    ),
+    "SELECT * FROM c ORDER BY EXISTS (SELECT * FROM o WHERE o.k = c.k), k DESC LIMIT 2": (
+        lambda o, c: c.orderBy(o.where(o.k == c.k).exists(), F.col("k").desc()).limit(2)
+    ),
     "SELECT k, v + 1, k FROM o": lambda o, _c: o.select("k", F.col("v") + 1).zip(o.select("k")),
 }
 

@@ -11,6 +11,8 @@ import pytest
 from tests.unit.plan.test_stages import scan, stages
 
 from millrace.datasets.dataset import Dataset
+from millrace.datasets.dataset_base import dataset_with, relation_in
+from millrace.plan.nodes.filter import Filter
 from millrace.sql.expressions import parse
 
 
@@ -189,6 +191,19 @@ def test_parts_that_cannot_fail_move_and_the_others_stay_in_their_order(
         "filter amount > 3 | scan parquet",
         "filter nation = 'n' | scan parquet",
         "filter 9 DIV amount > 1 AND 9 % amount > 0 | inner join on cust = cust",
+    ]
+
+
+def test_a_filter_of_mixed_parts_is_parted_by_the_planner_too(
+    orders: Dataset, customers: Dataset
+) -> None:
+    joined = relation_in(orders.join(customers, on="cust"))
+    mixed = parse("9 DIV amount > 1 AND nation = 'n'", joined.node.schema, call="filter")
+    whole = dataset_with(orders, joined.over(Filter(joined.node, mixed)))
+
+    assert filters(whole) == [
+        "filter nation = 'n' | scan parquet",
+        "filter 9 DIV amount > 1 | inner join on cust = cust",
     ]
 
 

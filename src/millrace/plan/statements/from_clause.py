@@ -148,13 +148,13 @@ def _add(tables: _Tables, join: exp.Join) -> None:
         known, rest = _known(tables.where, tables.seen)
         tables.conditions += known
         tables.where[:] = rest
-    tables.tables = [_outer_join(tables.scope, tables.settle(), right, how, on)]
+    tables.tables = [join_with_subqueries(tables.scope, tables.settle(), right, how, on)]
 
 
-def _outer_join(
+def join_with_subqueries(
     scope: QueryScope, left: Relation, right: Relation, how: JoinKind, on: exp.Expression | None
 ) -> Relation:
-    """A join that is no inner join; subqueries of its condition are columns of a side."""
+    """A join of two sides; subqueries of its condition are columns of a side."""
     seen = (*left.attributes, *right.attributes)
     if on is None or not on.find(exp.Query):
         condition = None if on is None else resolve(on, seen)

@@ -14,21 +14,22 @@ from sqlglot import exp
 
 from millrace.errors import UserError
 from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_relation_join import join_on
 from millrace.plan.builders.build_select import select, where
 from millrace.plan.builders.build_udf_calls import noted_calls
 from millrace.plan.builders.generators.build_generate import generator_of
 from millrace.plan.builders.name_resolution import find
 from millrace.plan.nodes.join import JoinKind
 from millrace.plan.relation import Relation
-from millrace.plan.statements.from_clause import from_rows
+from millrace.plan.statements.from_clause import from_rows, join_with_subqueries
 from millrace.plan.statements.lateral_joins import lateral_join, lateral_over
 from millrace.plan.statements.on_subqueries import as_side_columns
 from millrace.plan.statements.order_clauses import ordered_and_limited
 from millrace.plan.statements.query_on_spark import query_on_spark
-from millrace.plan.statements.query_scope import QueryScope, aliased
+from millrace.plan.statements.query_scope import QueryScope, aliased, with_own_columns
 from millrace.plan.statements.select_block import select_block, select_over
 from millrace.plan.statements.set_operations import set_operation
-from millrace.plan.statements.subqueries import conjuncts, filtered
+from millrace.plan.statements.subqueries import conjuncts, filtered, with_subqueries
 from millrace.plan.statements.table_sources import table_source, with_pivots
 from millrace.sql.connect_expressions import ORIGIN
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
@@ -82,6 +83,33 @@ def rows_selected(
     scope = _scope(context, tables)
     whole = exp.Select(expressions=list(items))
     return _native_or_query(scope, rows, lambda: select_over(scope, rows, whole), whole)
+
+
+def rows_with_values(
+    context: BuildContext,
+    rows: Relation,
+    trees: Sequence[exp.Expression],
+    tables: Mapping[str, Relation],
+) -> tuple[Relation, list[exp.Expression]]:
+    """The rows with hidden columns for subqueries in the trees, and the trees over them."""
+    if not any(tree.find(exp.Query) for tree in trees):
+        return rows, list(trees)
+    return with_subqueries(_scope(context, tables), rows, trees)
+
+
+def rows_joined(
+    context: BuildContext,
+    sides: tuple[Relation, Relation],
+    how: JoinKind,
+    on: exp.Expression | None,
+    tables: Mapping[str, Relation],
+) -> Relation:
+    """Pairs of rows for which a condition is true; its subqueries name these tables."""
+    left, right = sides
+    if on is None or not on.find(exp.Query):
+        return join_on(context, left, right, how, on)
+    right = with_own_columns(right, left.node.schema.names)
+    return join_with_subqueries(_scope(context, tables), left, right, how, on)
 
 
 def rows_joined_laterally(
