@@ -253,7 +253,7 @@ class Limits:
     """What a slice holds of rows that were read and have to wait for their turn."""
     reads_fetch_bytes_max: int = 16 * MIB
     """What a slice reads in one call, over all journals."""
-    reads_fetch_bytes_min: int = 32 * KIB
+    reads_fetch_bytes_min: int = 48 * KIB
     """What it reads of one journal at least, if it is there."""
     reads_window_bytes_max: int = 32 * MIB
     """What a slice may have sent to a queue that has not taken it yet."""

@@ -213,17 +213,12 @@ class Reading:
             points.append((tag, row.producer, row.clock, begin))
             hints += [(tag, row.producer, row.clock, journal) for journal in named]
             hinted.append(bool(named))
-        touched = {
-            (tag, row.producer): pair for (tag, row), pair in zip(found, done.pairs, strict=True)
-        }
-        begins = mine.sequences.open_begins(np.array(list(touched.values()), np.int64)).tolist()
-        opens: list[tuple[int, ...]] = [
-            (*pair, begin) for pair, begin in zip(touched, begins, strict=True)
-        ]
+        sequences = mine.sequences
+        opens = Opens(*sequences.numbering.parts(done.pairs), sequences.open_begins(done.pairs))
         return SliceProgress(
             points=collapse(Points.of(points), np.array(hinted, np.bool_)),
             hints=Hints.of(hints),
-            opens=Opens.of(opens),
+            opens=opens,
             rolled_back=RolledBack.concat([done.rolled_back]),
             reads=Reads.of([(tag, self.next[tag]) for tag in dict.fromkeys(t for t, _ in found)]),
         )

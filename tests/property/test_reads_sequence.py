@@ -133,8 +133,13 @@ def check_piece(sequences: Sequences, model: Model, piece: list[Row]) -> bool:
     together = sum(one != other for one, other in itertools.pairwise(groups))
     assert together == max(len(set(groups)) - 1, 0)
     assert sorted(done.rolled_back.rows()) == sorted(model.gone[gone:])
-    assert len(set(done.pairs.tolist())) == len({(row[0], row[2]) for row in piece})
-    opens = [model.states[row[0], row[2]].open for row in piece]
+    pairs = list(zip(*(part.tolist() for part in sequences.numbering.parts(done.pairs)), strict=True))
+    last = {(row[0], row[2]): row[1] for row in piece}
+    assert dict(zip(pairs, done.nexts.tolist(), strict=True)) == {
+        pair: offset + 1 for pair, offset in last.items()
+    }
+    assert done.tags.tolist() == [tag for tag, _ in pairs]
+    opens = [model.states[pair].open for pair in pairs]
     expected = [NONE if each is None else each.begin for each in opens]
     assert sequences.open_begins(done.pairs).tolist() == expected
     return True

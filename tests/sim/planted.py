@@ -109,8 +109,8 @@ def _delay_ignored(patch: pytest.MonkeyPatch) -> None:
 def _duplicate_kept(patch: pytest.MonkeyPatch) -> None:
     take = Sequences.take
 
-    def keeping(self: Sequences, rows: Stamped) -> RowOutcomes:
-        return replace(take(self, rows), keep=rows.flags != 2)
+    def keeping(self: Sequences, rows: Stamped, pairs: Any = None) -> RowOutcomes:  # noqa: ANN401
+        return replace(take(self, rows, pairs), keep=rows.flags != 2)
 
     patch.setattr(Sequences, "take", keeping)
 

@@ -32,6 +32,8 @@ class Candidates:
     """How dense the last rows of each tag were."""
     rows_left: Floats
     """How many rows are known to be there."""
+    holding: int
+    """How many tags of this priority may be read, also those that are not among these."""
 
 
 @dataclass(frozen=True, slots=True)

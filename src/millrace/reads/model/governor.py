@@ -13,6 +13,7 @@ below one that was let go already, but for rows that waited for their delay.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,6 +37,12 @@ class RowOrder:
 
     def __len__(self) -> int:
         return len(self.chunk)
+
+    def pieces(self, rows_max: int) -> Iterator[RowOrder]:
+        """The same rows, so many at a time."""
+        for begin in range(0, len(self), rows_max):
+            some = slice(begin, begin + rows_max)
+            yield RowOrder(chunk=self.chunk[some], row=self.row[some])
 
 
 @dataclass(slots=True)
@@ -173,7 +180,8 @@ class Governor:
         for priority in sorted(self._classes, reverse=True):
             of = self._classes[priority]
             numbers = of.holding(now)
-            if len(numbers):
+            holding = len(numbers)
+            if holding:
                 order = np.argsort(of.last_key[numbers], kind="stable")
                 numbers = numbers[order[:count]]
                 return Candidates(
@@ -181,6 +189,7 @@ class Governor:
                     keys=of.last_key[numbers],
                     rows_per_key=of.rows_per_key[numbers],
                     rows_left=of.left[numbers],
+                    holding=holding,
                 )
         return None
 

@@ -16,7 +16,7 @@ from millrace.reads.model.tags import Ints
 UNKNOWN: Final = -1
 _PRODUCER_BITS: Final = 32
 _RUNS_FROM: Final = 64
-"""From this many pairs on, a run of equal pairs is looked up once."""
+"""From this many on, a run of equal values or pairs is looked up once."""
 
 
 class Numbering:
@@ -39,8 +39,14 @@ class Numbering:
         """The numbers of values; `UNKNOWN` for a value without a number."""
         if not len(self._sorted):
             return np.full(len(values), UNKNOWN, np.int64)
-        if len(values) and (values[0] == values).all():
-            return np.full(len(values), self._find_one(int(values[0])), np.int64)
+        if len(values) >= _RUNS_FROM:
+            heads = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
+            if 2 * len(heads) <= len(values):
+                numbers = self._search(values[heads])
+                return np.repeat(numbers, np.diff(heads, append=len(values)))
+        return self._search(values)
+
+    def _search(self, values: Ints) -> Ints:
         places = np.minimum(np.searchsorted(self._sorted, values), len(self._sorted) - 1)
         return np.where(self._sorted[places] == values, self._numbers[places], UNKNOWN)
 
@@ -55,12 +61,6 @@ class Numbering:
         order = np.argsort(self._values, kind="stable")
         self._sorted, self._numbers = self._values[order], order
         return self.find(values)
-
-    def _find_one(self, value: int) -> int:
-        index = int(np.searchsorted(self._sorted, value))
-        if index < len(self._sorted) and self._sorted[index] == value:
-            return int(self._numbers[index])
-        return UNKNOWN
 
 
 class PairNumbering:

@@ -63,7 +63,10 @@ class RowOutcomes:
     """The effects of rows on their transactions."""
 
     pairs: Ints
-    """The number of each row's tag and producer in the sequences' numbering."""
+    """The pairs of tag and producer of these rows, each once, by number, rising."""
+    tags: Ints
+    """Of each pair, its tag, and the offset behind its last row."""
+    nexts: Ints
     keep: Mask
     """Rows that may become visible."""
     commits: Ints
@@ -85,7 +88,7 @@ class Sequences:
     def start(self, tags: int | Ints, producers: Ints, last_commits: Clocks) -> None:
         """Start tags from a checkpoint: rows that are shown are committed."""
         wide = np.broadcast_to(np.asarray(tags, np.int64), producers.shape)
-        pairs = self._number(wide, producers)
+        pairs = self.number(wide, producers)
         self._last[pairs] = last_commits
         self._begin[pairs] = NONE
         self._highest[pairs] = 0
@@ -107,16 +110,31 @@ class Sequences:
         self._begin[pairs], self._highest[pairs] = NONE, 0
         return pairs, begins, highest
 
-    def take(self, rows: Stamped) -> RowOutcomes:
-        """Take rows in; an erroneous one raises `BrokenTransaction`."""
+    def number(self, tags: Ints, producers: Ints) -> Ints:
+        """The numbers of pairs. It is fastest for rows as they were read, a tag after the other."""
+        pairs = self.numbering.number(tags, producers)
+        more = len(self.numbering) - len(self._last)
+        if more > 0:
+            more = max(more, len(self._last) // 2)  # Room to grow, so that this is rare.
+            self._last = np.concatenate([self._last, np.zeros(more, np.uint64)])
+            self._begin = np.concatenate([self._begin, np.full(more, NONE, np.int64)])
+            self._highest = np.concatenate([self._highest, np.zeros(more, np.uint64)])
+        return pairs
+
+    def take(self, rows: Stamped, pairs: Ints | None = None) -> RowOutcomes:
+        """Take rows in; an erroneous one raises `BrokenTransaction`.
+
+        `pairs` are the numbers of their pairs, if they are known.
+        """
         assert len(rows), "no rows to take"
-        pairs = self._number(rows.tags, rows.producers)
+        if pairs is None:
+            pairs = self.number(rows.tags, rows.producers)
         order = _grouped(pairs, len(self.numbering))
         groups = _PairGroups(pairs, rows)
         if order is not None:
             groups = _PairGroups(pairs[order], _picked(rows, order))
         if self._is_all_outside(groups):
-            return self._commit_outside(pairs, groups, order)
+            return self._commit_outside(groups, order)
         outcomes, begins, odd = self._whole_groups(groups)
         gone = [self._row_by_row(groups, group, outcomes, begins) for group in odd.tolist()]
         self._store(groups, outcomes, begins, odd)
@@ -129,7 +147,13 @@ class Sequences:
             commits = order[commits]
         rolled_back = RolledBack.of([range_ for ranges in gone for range_ in ranges])
         return RowOutcomes(
-            pairs=pairs, keep=keep, commits=commits, begins=commit_begins, rolled_back=rolled_back
+            pairs=groups.pairs,
+            tags=groups.tags(),
+            nexts=groups.nexts(),
+            keep=keep,
+            commits=commits,
+            begins=commit_begins,
+            rolled_back=rolled_back,
         )
 
     def _is_all_outside(self, groups: _PairGroups) -> bool:
@@ -141,25 +165,17 @@ class Sequences:
         rises[groups.starts[1:] - 1] = True
         return bool(rises.all()) and bool((rows.clocks[groups.starts] > self._last[pairs]).all())
 
-    def _commit_outside(self, pairs: Ints, groups: _PairGroups, order: Ints | None) -> RowOutcomes:
+    def _commit_outside(self, groups: _PairGroups, order: Ints | None) -> RowOutcomes:
         self._last[groups.pairs] = groups.rows.clocks[groups.ends - 1]
         return RowOutcomes(
-            pairs=pairs,
-            keep=np.ones(len(pairs), np.bool_),
-            commits=np.arange(len(pairs)) if order is None else order,
+            pairs=groups.pairs,
+            tags=groups.tags(),
+            nexts=groups.nexts(),
+            keep=np.ones(len(groups.rows), np.bool_),
+            commits=np.arange(len(groups.rows)) if order is None else order,
             begins=groups.rows.offsets,
             rolled_back=RolledBack.empty(),
         )
-
-    def _number(self, tags: Ints, producers: Ints) -> Ints:
-        pairs = self.numbering.number(tags, producers)
-        more = len(self.numbering) - len(self._last)
-        if more > 0:
-            more = max(more, len(self._last) // 2)  # Room to grow, so that this is rare.
-            self._last = np.concatenate([self._last, np.zeros(more, np.uint64)])
-            self._begin = np.concatenate([self._begin, np.full(more, NONE, np.int64)])
-            self._highest = np.concatenate([self._highest, np.zeros(more, np.uint64)])
-        return pairs
 
     def _whole_groups(self, groups: _PairGroups) -> tuple[Bytes, Ints, Ints]:
         """Outcomes and begins of groups without odd rows, and the numbers of the odd groups."""
@@ -259,6 +275,14 @@ class _PairGroups:
         self.starts = np.flatnonzero(is_first)
         self.ends = np.append(self.starts[1:], len(rows))
         self.pairs = pair_of_row[self.starts]
+
+    def tags(self) -> Ints:
+        """The tag of each pair."""
+        return self.rows.tags[self.starts]
+
+    def nexts(self) -> Ints:
+        """The offset behind the last row of each pair."""
+        return self.rows.offsets[self.ends - 1] + 1
 
 
 def _grouped(pairs: Ints, count: int) -> Ints | None:

@@ -20,6 +20,9 @@ NOWHERE: Final = -1
 _FIRST: Final = np.uint64(0x9E3779B97F4A7C15)
 _SECOND: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _HALF: Final = np.uint64(32)
+_WIDE: Final = 16
+"""A small table has so many slots for each pair, so that few lookups need a second round."""
+_WIDE_PAIRS_MAX: Final = 4096
 _WORTH_A_TABLE: Final = 8
 """A table is built once one pair in this many was looked up."""
 
@@ -39,7 +42,7 @@ class PairIndex:
     def __init__(self, tags: Ints, producers: Ints) -> None:
         self._tags = tags
         self._producers = producers
-        bits = max(4, (4 * len(tags)).bit_length())
+        bits = max(4, ((_WIDE if len(tags) <= _WIDE_PAIRS_MAX else 4) * len(tags)).bit_length())
         self._shift = np.uint64(64 - bits)
         self._wrap = np.int64((1 << bits) - 1)
         self._slots: Ints | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect, bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -29,6 +30,8 @@ _SPARSE: Final = 4
 """If one of so many rows is wanted, the others are not copied."""
 _RUN_ROWS_MIN: Final = 64
 """Runs of at least so many rows are copied as slices."""
+_PIECE_ROWS_MIN: Final = 256
+"""With fewer rows of a chunk in a piece, chunks are joined before pieces are made of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,8 @@ class Chunk:
 
     binding: int
     stamped: Stamped
+    pairs: Ints
+    """The number of each row's tag and producer."""
     owners: Ints
     hints: pa.Array
     rows: pa.RecordBatch
@@ -84,12 +89,13 @@ class Chunks:
         for number in [known for known in self._chunks if known not in numbers]:
             self._bytes -= self._chunks.pop(number).rows.nbytes
 
-    def stamped(self, places: RowOrder) -> Stamped:
-        """The system fields of rows, in this order."""
+    def stamped(self, places: RowOrder) -> tuple[Stamped, Ints]:
+        """The system fields of rows, in this order, and the numbers of their pairs."""
         parts = self._parts(places)
         if len(parts) == 1:
             chunk, _, where = parts[0]
-            return _pick(chunk.stamped, where)
+            return _pick(chunk.stamped, where), chunk.pairs[where]
+        pairs = np.empty(len(places), np.int64)
         out = Stamped(
             tags=np.empty(len(places), np.int64),
             offsets=np.empty(len(places), np.int64),
@@ -102,7 +108,8 @@ class Chunks:
             out.tags[which], out.offsets[which] = picked.tags, picked.offsets
             out.producers[which], out.clocks[which] = picked.producers, picked.clocks
             out.flags[which] = picked.flags
-        return out
+            pairs[which] = chunk.pairs[where]
+        return out, pairs
 
     def hints(self, places: RowOrder) -> tuple[Ints, Ints]:
         """The journals that these rows name: for each, which of the rows, and the journal."""
@@ -114,14 +121,14 @@ class Chunks:
             journals.append(lists.flatten().to_numpy())
         return np.concatenate(rows), np.concatenate(journals)
 
-    def routed(self, places: RowOrder) -> list[Routed]:
-        """Rows by binding and member, each in this order."""
-        out: list[Routed] = []
+    def routed(self, places: RowOrder, rows_max: int) -> Iterator[Routed]:
+        """Rows by binding and member, each in this order, so many in a batch at most.
+
+        Batches are made one at a time: the memory of one serves the next.
+        """
         parts = self._parts(places)
         for binding in dict.fromkeys(chunk.binding for chunk, _, _ in parts):
-            parts_of_binding = [part for part in parts if part[0].binding == binding]
-            out += _routed(parts_of_binding)
-        return out
+            yield from _routed([part for part in parts if part[0].binding == binding], rows_max)
 
     def _parts(self, places: RowOrder) -> list[tuple[Chunk, Ints, Ints]]:
         """By chunk: the chunk, the indexes of its rows in `places`, and their rows in it."""
@@ -138,8 +145,17 @@ class Chunks:
         ]
 
 
-def chunk_of(binding: int, tags: Ints, rows: pa.RecordBatch, owners: Ints) -> Chunk:
-    """Stored rows of one binding, those of a tag together and in order, as a chunk."""
+def chunk_of(
+    binding: int,
+    tags: Ints,
+    rows: pa.RecordBatch,
+    owners: Ints,
+    number: Callable[[Ints, Ints], Ints],
+) -> Chunk:
+    """Stored rows of one binding, those of a tag together and in order, as a chunk.
+
+    `number` numbers pairs of tag and producer.
+    """
     stamps = stamps_of(rows)
     columns = {TAG: pa.array(tags)}
     columns |= {name: rows[name] for name in (PRODUCER, CLOCK, OFFSET)}
@@ -156,37 +172,73 @@ def chunk_of(binding: int, tags: Ints, rows: pa.RecordBatch, owners: Ints) -> Ch
     return Chunk(
         binding=binding,
         stamped=stamped,
+        pairs=number(tags, stamps.producers),
         owners=owners,
         hints=rows[HINTS],
         rows=pa.RecordBatch.from_pydict(columns),
     )
 
 
-def _routed(parts: Sequence[tuple[Chunk, Ints, Ints]]) -> list[Routed]:
+def _routed(parts: Sequence[tuple[Chunk, Ints, Ints]], rows_max: int) -> Iterator[Routed]:
     """Rows of one binding, out of one chunk or several."""
     owners = np.concatenate([chunk.owners[where] for chunk, _, where in parts])
-    rows, where = _joined(parts)
     one_owner = bool((owners == owners[0]).all())
-    if len(parts) == 1:
-        if one_owner:
-            return [Routed(int(owners[0]), _take(rows, where))]
-        order = np.argsort(owners.astype(np.uint16), kind="stable")
-    else:
+    order: Ints | None = None
+    if len(parts) > 1:
         ranks = np.concatenate([which for _, which, _ in parts])
         order = np.argsort(ranks) if one_owner else np.lexsort((ranks, owners))
-    rows = _take(rows, where[order])
-    sorted_owners = owners[order]
-    cuts = [0, *(np.flatnonzero(np.diff(sorted_owners)) + 1).tolist(), len(owners)]
-    return [
-        Routed(int(sorted_owners[begin]), rows.slice(begin, end - begin))
-        for begin, end in pairwise(cuts)
-    ]
+    elif not one_owner:
+        order = np.argsort(owners.astype(np.uint16), kind="stable")
+    if order is not None:
+        owners = owners[order]
+    taken = _Taken(parts, order, rows_max)
+    edges = [] if one_owner else (np.flatnonzero(np.diff(owners)) + 1).tolist()
+    for first in range(0, len(owners), rows_max):
+        last = min(first + rows_max, len(owners))
+        rows = taken.rows(first, last)
+        cuts = [first, *edges[bisect(edges, first) : bisect_left(edges, last)], last]
+        for begin, end in pairwise(cuts):
+            yield Routed(int(owners[begin]), rows.slice(begin - first, end - begin))
 
 
-def _joined(parts: Sequence[tuple[Chunk, Ints, Ints]]) -> tuple[pa.RecordBatch, Ints]:
+class _Taken:
+    """Rows of several chunks in an order, copied a piece at a time."""
+
+    def __init__(
+        self, parts: Sequence[tuple[Chunk, Ints, Ints]], order: Ints | None, rows_max: int
+    ) -> None:
+        self._rows = [chunk.rows for chunk, _, _ in parts]
+        where = np.concatenate([where for _, _, where in parts])
+        pieces = len(parts) * -(-len(where) // rows_max)
+        if len(parts) > 1 and pieces * _PIECE_ROWS_MIN > len(where):
+            # A piece has few rows of each chunk: they are joined first.
+            self._rows, where = _joined(parts)
+        self._where = where if order is None else where[order]
+        self._source: Ints | None = None
+        if len(self._rows) > 1:
+            lengths = [len(places) for _, _, places in parts]
+            self._source = np.repeat(np.arange(len(parts)), lengths)[order]
+
+    def rows(self, begin: int, end: int) -> pa.RecordBatch:
+        """Some of the rows."""
+        where = self._where[begin:end]
+        if self._source is None:
+            return _take(self._rows[0], where)
+        source = self._source[begin:end]
+        if (source == source[0]).all():
+            return _take(self._rows[int(source[0])], where)
+        places = np.empty(len(where), np.int64)
+        pieces, before = [], 0
+        for number in np.unique(source).tolist():
+            which = source == number
+            pieces.append(_take(self._rows[number], where[which]))
+            places[which] = np.arange(before, before + pieces[-1].num_rows)
+            before += pieces[-1].num_rows
+        return _take(_concat(pieces), places)
+
+
+def _joined(parts: Sequence[tuple[Chunk, Ints, Ints]]) -> tuple[list[pa.RecordBatch], Ints]:
     """The rows of all parts behind each other, and where in them the wanted rows are."""
-    if len(parts) == 1:
-        return parts[0][0].rows, parts[0][2]
     pieces, places, before = [], [], 0
     for chunk, _, where in parts:
         first, last = int(where.min()), int(where.max())
@@ -197,7 +249,7 @@ def _joined(parts: Sequence[tuple[Chunk, Ints, Ints]]) -> tuple[pa.RecordBatch, 
             pieces.append(chunk.rows.slice(first, last + 1 - first))
             places.append(where + (before - first))
         before += pieces[-1].num_rows
-    return _concat(pieces), np.concatenate(places)
+    return [_concat(pieces)], np.concatenate(places)
 
 
 def _take(rows: pa.RecordBatch, where: Ints) -> pa.RecordBatch:

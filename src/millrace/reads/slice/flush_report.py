@@ -31,8 +31,7 @@ class Gathering:
         self._hints: list[Hints] = []
         self._rolled_back: list[RolledBack] = []
         self._pairs: list[Ints] = []
-        self._tags: list[Ints] = []
-        self._offsets: list[Ints] = []
+        self._reads: list[Reads] = []
 
     def add(
         self, rows: Stamped, done: RowOutcomes, hints: Hints, hinted: npt.NDArray[np.bool_]
@@ -50,10 +49,8 @@ class Gathering:
             self._hints.append(hints)
         if len(done.rolled_back):
             self._rolled_back.append(done.rolled_back)
-        self._pairs.append(np.unique(done.pairs))
-        tags, places = _last_of_each(rows.tags)
-        self._tags.append(tags)
-        self._offsets.append(rows.offsets[places] + 1)
+        self._pairs.append(done.pairs)
+        self._reads.append(_furthest(done.tags, done.nexts))
 
     def roll_back(self, pairs: Ints, gone: RolledBack) -> None:
         """Note ranges that are rolled back without an ACK."""
@@ -68,25 +65,25 @@ class Gathering:
             order = np.argsort(pairs, kind="stable")
             points = collapse(points.take(order), np.concatenate(self._hinted)[order])
         touched = np.unique(np.concatenate([*self._pairs, np.empty(0, np.int64)]))
-        numbering = sequences.numbering
-        opens = Opens(
-            numbering.firsts[touched], numbering.producers[touched], sequences.open_begins(touched)
-        )
-        tags = np.concatenate([*self._tags, np.empty(0, np.int64)])
-        offsets = np.concatenate([*self._offsets, np.empty(0, np.int64)])
-        last_tags, last = _last_of_each(tags)
+        tags, producers = sequences.numbering.parts(touched)
         progress = SliceProgress(
             points=points,
             hints=Hints.concat(self._hints),
-            opens=opens,
+            opens=Opens(tags, producers, sequences.open_begins(touched)),
             rolled_back=RolledBack.concat(self._rolled_back),
-            reads=Reads(last_tags, offsets[last]),
+            reads=_last_of_each(Reads.concat(self._reads)),
         )
         self._clear()
         return progress
 
 
-def _last_of_each(values: Ints) -> tuple[Ints, Ints]:
-    """Each value once, and its last index."""
-    fresh, places = np.unique(values[::-1], return_index=True)
-    return fresh, len(values) - 1 - places
+def _furthest(tags: Ints, nexts: Ints) -> Reads:
+    """How far each tag was read, whichever of its producers wrote the last row."""
+    order = np.lexsort((nexts, tags))
+    return _last_of_each(Reads(tags[order], nexts[order]))
+
+
+def _last_of_each(reads: Reads) -> Reads:
+    """Each tag once, with its last row."""
+    tags, places = np.unique(reads.tag[::-1], return_index=True)
+    return Reads(tags, reads.offset[::-1][places])

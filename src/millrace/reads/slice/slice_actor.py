@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -88,7 +88,7 @@ class SliceActor:
             case _:
                 self._state.on_message(event)
 
-    def _do(self, actions: list[SliceAction]) -> None:
+    def _do(self, actions: Iterable[SliceAction]) -> None:
         for action in actions:
             match action:
                 case ToQueue(queue, message):

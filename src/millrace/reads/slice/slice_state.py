@@ -9,7 +9,7 @@ Invariant: a report says nothing of a row that is not in its queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.journal.core.row_format import OFFSET, Flag
+from millrace.limits import KIB
 from millrace.reads.model.checkpoint import RolledBack
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.model.fetch_plan import Floats, fetch_size
@@ -52,8 +53,11 @@ from millrace.reads.slice.shared_fetches import shared_fetches
 
 READS_FETCH_JOURNALS_MAX: Final = 2_048
 """Most journals that are read in one call."""
+_PIECE_BYTES_MIN: Final = 4 * KIB
 _FULL_SHARE: Final = 16
 """With a full buffer a call reads this part of what it reads otherwise."""
+_LET_GO_ROWS: Final = 32_768
+"""So many rows for each queue are worked on at a time: few enough for the processor's caches."""
 _MANY: Final = float("inf")
 
 
@@ -64,10 +68,18 @@ class SliceLimits:
     buffer_bytes_max: int
     fetch_bytes_max: int
     fetch_bytes_min: int
-    """Of one journal."""
+    """Of one journal, unless there are too many for the buffer."""
     fetch_journals_max: int
     window_bytes_max: int
     message_bytes_target: int
+
+    def bytes_least(self, journals: int) -> int:
+        """What is read of a journal at least, of so many that hold rows back.
+
+        Pieces of all take three quarters of the buffer; the rest is for rows that wait.
+        """
+        share = self.buffer_bytes_max * 3 // 4 // max(1, journals)
+        return min(self.fetch_bytes_min, max(_PIECE_BYTES_MIN, share))
 
     @classmethod
     def of(cls, config: Config) -> SliceLimits:
@@ -189,16 +201,17 @@ class SliceState:
         if found is None:
             return None
         row_bytes = self._chunks.row_bytes
+        bytes_least = limits.bytes_least(found.holding)
         size = fetch_size(
             found,
             rows=min(limits.fetch_bytes_max, max(room, limits.fetch_bytes_max // _FULL_SHARE))
             // row_bytes,
-            rows_least=max(1, limits.fetch_bytes_min // row_bytes),
+            rows_least=max(1, bytes_least // row_bytes),
             is_full=room <= 0,
         )
         tags = self._shared(found.tags, size.tags, is_full=room <= 0)
         offsets = self._reads.next[self._reads.find(tags)]
-        bytes_each = max(limits.fetch_bytes_min, size.rows_each * row_bytes)
+        bytes_each = max(bytes_least, size.rows_each * row_bytes)
         names = self._reads.names(tags)
         return Fetch(tags=tags, names=names, offsets=offsets, bytes_each=bytes_each)
 
@@ -233,7 +246,8 @@ class SliceState:
         if not len(tags):
             return
         bound = self._bindings[binding]
-        chunk = chunk_of(binding, tags, rows, self._routing.owners(binding, rows))
+        owners = self._routing.owners(binding, rows)
+        chunk = chunk_of(binding, tags, rows, owners, self._sequences.number)
         number = self._chunks.add(chunk)
         due = chunk.stamped.clocks + np.uint64(bound.delay)
         self._governor.add(bound.priority, number, tags, due)
@@ -252,25 +266,29 @@ class SliceState:
         return []
 
     # What follows.
-    def step(self, now: int) -> list[SliceAction]:
-        """Send the rows that can go at this clock, and flush if a row committed."""
-        actions: list[SliceAction] = []
+    def step(self, now: int) -> Iterator[SliceAction]:
+        """Send the rows that can go at this clock, and flush if a row committed.
+
+        All actions have to be taken. Rows are copied as they are: the memory of a message that was
+        sent serves the next one.
+        """
         while not self._is_blocked():
             places = self._governor.next_rows(now)
             if not len(places):
                 break
-            self._let_go(places)
-            actions += self._sent()
+            for some in places.pieces(_LET_GO_ROWS * len(self._outboxes)):
+                yield from self._let_go(some)
+            self._chunks.keep(self._governor.chunks())
+            yield from self._sent()
         cycle = self._flush.begin()
         if cycle is not None:
             self._in_flight = self._gathering.take(self._sequences)
             for outbox in self._outboxes:
                 outbox.flush(cycle)
-        actions += self._sent()
+        yield from self._sent()
         if self._is_blocked() != self._is_pushed_back:
             self._is_pushed_back = not self._is_pushed_back
-            actions.append(Pressure(self._is_pushed_back))
-        return actions
+            yield Pressure(self._is_pushed_back)
 
     def next_due(self) -> int | None:
         """The clock at which the next row is due that waits for its delay.
@@ -280,9 +298,9 @@ class SliceState:
         return None if self._is_blocked() else self._governor.next_due()
 
     # Inside.
-    def _let_go(self, places: RowOrder) -> None:
-        rows = self._chunks.stamped(places)
-        done = self._sequences.take(rows)
+    def _let_go(self, places: RowOrder) -> Iterator[ToQueue]:
+        rows, pairs = self._chunks.stamped(places)
+        done = self._sequences.take(rows, pairs)
         hints, hinted = self._hints(places, rows, done)
         self._gathering.add(rows, done, hints, hinted)
         if len(done.commits) or len(done.rolled_back):
@@ -294,16 +312,17 @@ class SliceState:
             kept = places
             if not keep.all():
                 kept = RowOrder(chunk=places.chunk[keep], row=places.row[keep])
-            for routed in self._chunks.routed(kept):
-                self._post(routed.owner, routed.rows)
-        self._chunks.keep(self._governor.chunks())
+            rows_max = max(1, self._limits.message_bytes_target // self._chunks.row_bytes)
+            for routed in self._chunks.routed(kept, rows_max):
+                yield from self._post(routed.owner, routed.rows)
 
-    def _post(self, owner: int, rows: pa.RecordBatch) -> None:
-        """Cut rows into messages."""
+    def _post(self, owner: int, rows: pa.RecordBatch) -> Iterator[ToQueue]:
+        """Cut rows into messages, and send those that the queue has room for."""
         pieces = max(1, rows.nbytes // self._limits.message_bytes_target)
         count = -(-rows.num_rows // pieces)
         for begin in range(0, rows.num_rows, count):
             self._outboxes[owner].rows(rows.slice(begin, count))
+            yield from (ToQueue(owner, message) for message in self._outboxes[owner].ready())
 
     def _hints(
         self, places: RowOrder, rows: Stamped, done: RowOutcomes
@@ -330,12 +349,9 @@ class SliceState:
         hints = Hints(tags[of_ack], rows.producers[places_of], rows.clocks[places_of], journals)
         return hints, hinted
 
-    def _sent(self) -> list[SliceAction]:
-        return [
-            ToQueue(number, message)
-            for number, outbox in enumerate(self._outboxes)
-            for message in outbox.ready()
-        ]
+    def _sent(self) -> Iterator[ToQueue]:
+        for number, outbox in enumerate(self._outboxes):
+            yield from (ToQueue(number, message) for message in outbox.ready())
 
     def _is_blocked(self) -> bool:
         return any(outbox.is_blocked for outbox in self._outboxes)

@@ -16,6 +16,7 @@ def candidates(
         keys=np.array(keys, np.uint64),
         rows_per_key=np.full(count, per_key),
         rows_left=np.array(left or [np.inf] * count, np.float64),
+        holding=count,
     )
 
 

@@ -60,11 +60,11 @@ def test_a_slice_that_is_pushed_back_waits_for_the_queue_and_not_for_the_time() 
         assert wanted is not None
         state.on_fetched(fetch(broker, wanted))
     assert state.next_due() is not None
-    assert len(state.step(FAR)) == 2, "one message, for that is the window; and word of it"
+    assert len(list(state.step(FAR))) == 2, "one message, for that is the window; and word of it"
     assert state.next_due() is None
     assert state.next_fetch(FAR) is None
     assert state.on_reply(0, RowsAccepted(1)) == []
-    assert len(state.step(FAR)) == 1
+    assert len(list(state.step(FAR))) == 1
     assert np.array_equal(state._outboxes[0]._sent, [(2, state._outboxes[0]._unanswered)])
     broker.close()
 
@@ -143,7 +143,7 @@ class Slice:
         return {} if found is None else offsets_of(found)
 
     def step(self, now: int = FAR) -> list[tuple[Any, ...]]:
-        return told(self.state.step(now))
+        return told(list(self.state.step(now)))
 
     def replies(self, queue: int, reply: RowsAccepted | Flushed) -> list[tuple[Any, ...]]:
         return told(self.state.on_reply(queue, reply))
