@@ -133,7 +133,8 @@ def check_piece(sequences: Sequences, model: Model, piece: list[Row]) -> bool:
     together = sum(one != other for one, other in itertools.pairwise(groups))
     assert together == max(len(set(groups)) - 1, 0)
     assert sorted(done.rolled_back.rows()) == sorted(model.gone[gone:])
-    pairs = list(zip(*(part.tolist() for part in sequences.numbering.parts(done.pairs)), strict=True))
+    tags, producers = sequences.numbering.parts(done.pairs)
+    pairs = list(zip(tags.tolist(), producers.tolist(), strict=True))
     last = {(row[0], row[2]): row[1] for row in piece}
     assert dict(zip(pairs, done.nexts.tolist(), strict=True)) == {
         pair: offset + 1 for pair, offset in last.items()

@@ -282,7 +282,8 @@ class _PairGroups:
 
     def nexts(self) -> Ints:
         """The offset behind the last row of each pair."""
-        return self.rows.offsets[self.ends - 1] + 1
+        nexts: Ints = self.rows.offsets[self.ends - 1] + 1
+        return nexts
 
 
 def _grouped(pairs: Ints, count: int) -> Ints | None:

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 from tests.unit.reads.kit import SCHEMA, P, Q, a_read, ack, alone, row
 
+from millrace.config import Config
 from millrace.journal.core.clocks import clock_at
 from millrace.journal.core.journal_names import JournalId
 from millrace.journal.core.row_format import stored_schema
 from millrace.journal.core.values import JournalInfo
 from millrace.journal.memory import MemoryBroker
+from millrace.limits import KIB
 from millrace.reads.model.checkpoint import ShownClock
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 from millrace.reads.model.journal_catalog import catalog_of
@@ -67,6 +69,15 @@ def test_a_slice_that_is_pushed_back_waits_for_the_queue_and_not_for_the_time() 
     assert len(list(state.step(FAR))) == 1
     assert np.array_equal(state._outboxes[0]._sent, [(2, state._outboxes[0]._unanswered)])
     broker.close()
+
+
+def test_the_buffer_has_room_for_a_piece_of_every_journal_that_holds_rows_back() -> None:
+    limits = SliceLimits.of(Config())
+    assert limits.bytes_least(1) == limits.bytes_least(1_000) == 48 * KIB
+    for journals in (2_000, 10_000):
+        share = limits.bytes_least(journals) * journals
+        assert limits.buffer_bytes_max // 2 < share < limits.buffer_bytes_max
+    assert limits.bytes_least(1_000_000) == 4 * KIB
 
 
 # Whole traces: what happens to a slice, and what it does about it.
