@@ -88,6 +88,7 @@ INNER_LAYERS = {
     ],
     "pipeline": [
         "owner_retries",
+        "journal_tail",
         "core",
         "large",
         "define",

@@ -15,6 +15,8 @@ import pytest
 
 import millrace as mr
 from millrace.journal.api import broker_of
+from millrace.pipeline.define.job_recording import kept_before
+from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_status import job_status
 
 ARCHIVE = Path(__file__).parents[1] / "formats" / "before-0.1.tar.xz"
@@ -56,6 +58,8 @@ def test_what_its_job_did_is_known(ws: mr.Workspace) -> None:
         "filter",
         "sink_parquet",
     ]
+    events = RunHistory.open(broker_of(ws.journals), "prices").events
+    assert kept_before(events) == {"ids", "price", "sink_parquet"}
 
 
 def test_its_reads_and_its_transaction_continue(ws: mr.Workspace) -> None:

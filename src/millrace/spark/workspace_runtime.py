@@ -26,8 +26,9 @@ from millrace.errors import UserError
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_folders import Folders
 from millrace.ids import StageId
-from millrace.journal.api import Journals
+from millrace.journal.api import Journals, broker_of
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
+from millrace.pipeline.core.job_model import OtherWorkspace
 from millrace.plan.builders.build_context import UserFunctions
 from millrace.plan.builders.build_scan import scan_of
 from millrace.plan.nodes.node import Node
@@ -47,7 +48,7 @@ from millrace.spark.dataset_runner import DatasetRunner
 from millrace.spark.open_workspaces import note_opened
 from millrace.sql.sql_mode import SqlMode
 from millrace.storage.store import Store
-from millrace.storage.workspace_home import WorkspaceHome
+from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.storage.workspace_token import mode_of, token_of
 from millrace.transport.agent.agent_addresses import agent_address
 from millrace.transport.agent.keep_alive import KeepAlive
@@ -143,10 +144,15 @@ class WorkspaceRuntime:
         The journals are owned or joined now, so that tasks can reach an owner.
         """
         self.home.make()
-        address = broker_address.reachable(self.joined_broker().address, loopback=self._is_local())
-        return JournalAddress(
-            path=self.path, address=address, token=self.journal_token, workspace_id=self.id
-        )
+        return self.address_of(self)
+
+    def address_of(self, other: OtherWorkspace) -> JournalAddress:
+        """The same of another open workspace, for tasks of this one's session."""
+        joined = broker_of(other.journals)
+        assert isinstance(joined, JoinedBroker), "made by `WorkspaceJournals`"
+        address = broker_address.reachable(joined.address, loopback=self._is_local())
+        token = token_of(store_at(other.path, self.config), is_for_journals=True)
+        return JournalAddress(path=other.path, address=address, token=token, workspace_id=other.id)
 
     @property
     def journal_token(self) -> str:

@@ -127,6 +127,8 @@ POINTS: Final = (
     "sink.file.after_rename",
     "sink.file.before_mark",
     "sink.file.after_mark",
+    "sink.journal.before_append",
+    "sink.journal.after_append",
     "sink.recover.before_remove",
     "large.put.after_fill",
     "large.put.before_rename",

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from millrace.journal.api import Journals
 
 OnError = Literal["fail", "skip", "dead_letter"]
 OnDoubt = Literal["retry", "skip", "hold"]
@@ -146,11 +149,29 @@ class ParquetSink(JobNode):
     path: str
 
 
+class OtherWorkspace(Protocol):
+    """An open workspace that is not the job's own."""
+
+    @property
+    def id(self) -> str:
+        """Its id, which never changes."""
+
+    @property
+    def path(self) -> str:
+        """Its folder or url."""
+
+    @property
+    def journals(self) -> Journals:
+        """Its journals."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalSink(JobNode):
     """Rows appended to a journal of the user."""
 
     journal: str
+    workspace: OtherWorkspace | None = None
+    """The workspace of the journal, if it is another one than the job's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

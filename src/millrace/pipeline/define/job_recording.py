@@ -150,7 +150,8 @@ def _target(node: job_model.Anything) -> str:
         case job_model.ParquetSink():
             return node.path
         case job_model.JournalSink():
-            return node.journal
+            there = node.workspace
+            return node.journal if there is None else f"{node.journal} in {there.path}"
         case _:
             return ""
 
@@ -175,7 +176,8 @@ def _identity(node: job_model.Anything) -> Mapping[str, str]:
         case job_model.ParquetSink():
             return {"path": node.path}
         case job_model.JournalSink():
-            return {"journal": node.journal}
+            there = node.workspace
+            return {"journal": node.journal} | ({} if there is None else {"workspace": there.path})
         case job_model.UnionStep():
             return {}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -13,9 +14,17 @@ from millrace.datasets.dataset_base import plan_of
 from millrace.engine.query_writer import query
 from millrace.engine.run_values import uses_the_run
 from millrace.errors import UserError
+from millrace.journal.api import Journals
+from millrace.journal.core.journal_names import check_name
+from millrace.names import shown
 from millrace.pipeline.core import job_model
+from millrace.pipeline.core.hops import ROOT
 from millrace.sql.name_checks import check_columns
 from millrace.sql.sql_mode import DEFAULT
+from millrace.text import did_you_mean
+
+STEP_OPTIONS: Final = frozenset(field.name for field in fields(job_model.StepOptions))
+_NOT_FOR_SINKS: Final = ("partitions", "durable", "large", "expensive")
 
 
 class NotRun:
@@ -60,6 +69,32 @@ def check_concurrency(
         raise UserError(
             f"{call}: concurrency is {options.concurrency} and {calling.name} is not async\n"
             "  to fix: write it as async def, or use workers="
+        )
+
+
+def check_journal(call: str, journal: str, workspace: object) -> None:
+    """Refuse a journal that belongs to jobs, or one in something that is no open workspace."""
+    check_name(journal)
+    if journal.partition("/")[0] == ROOT:
+        raise UserError(
+            f"{call}: journals below {ROOT}/ belong to jobs\n  to fix: choose another name"
+        )
+    if workspace is not None and not isinstance(getattr(workspace, "journals", None), Journals):
+        raise UserError(
+            f"{call}: workspace is {shown(workspace)}\n"
+            "  to fix: give an open one: millrace.open(path, broker=...)"
+        )
+
+
+def check_sink_options(call: str, options: Mapping[str, object]) -> None:
+    """Refuse options that the function of a sink does not have."""
+    strange = [option for option in options if option in _NOT_FOR_SINKS]
+    strange += sorted(set(options) - STEP_OPTIONS)
+    if strange:
+        known = sorted(STEP_OPTIONS - set(_NOT_FOR_SINKS))
+        raise UserError(
+            f"{call} has no option {strange[0]!r}\n  found: known are {', '.join(known)}\n"
+            f"  to fix: {did_you_mean(strange[0], known, 'use one of these')}"
         )
 
 

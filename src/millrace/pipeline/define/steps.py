@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -16,22 +15,27 @@ from millrace.datasets.dataset import Dataset
 from millrace.durations import Duration
 from millrace.errors import UserError
 from millrace.identity.schemas import difference
-from millrace.journal.core.journal_names import check_name
 from millrace.keys import check_partitions
 from millrace.names import path_text
 from millrace.pipeline.core import job_model
-from millrace.pipeline.core.hops import ROOT
 from millrace.pipeline.core.job_model import OnDoubt, OnError
 from millrace.pipeline.define.function_schema import checked
 from millrace.pipeline.define.job_graph import JobGraph
-from millrace.pipeline.define.step_checks import NotRun, check_concurrency, check_large, check_sql
+from millrace.pipeline.define.step_checks import (
+    STEP_OPTIONS,
+    NotRun,
+    check_concurrency,
+    check_journal,
+    check_large,
+    check_sink_options,
+    check_sql,
+)
 from millrace.pipeline.define.step_options import options_of
 from millrace.pipeline.define.user_functions import calling_of, output_schema
 from millrace.pipeline.large.large_values import stored_schema
 from millrace.plan.nodes.map_batches import FunctionRows
 from millrace.plan.relation import relation_of
 from millrace.sql.name_checks import check_keys
-from millrace.text import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,8 +43,6 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 StepFrame = Callable[[str, str], "DataFrame"]
 """Gives the saved rows of a step, by the names of its job and itself."""
-_OPTIONS: Final = frozenset(field.name for field in fields(job_model.StepOptions))
-_NOT_FOR_SINKS: Final = ("partitions", "durable", "large", "expensive")
 
 
 class Step:
@@ -153,7 +155,7 @@ class Step:
             >>> captions.columns
             ['path', 'caption']
         """
-        given = {option: value for option, value in locals().items() if option in _OPTIONS}
+        given = {option: value for option, value in locals().items() if option in STEP_OPTIONS}
         call = f"map({name!r})"
         options = options_of(call, given)
         calling = calling_of(call, function, batch=batch, version=version)
@@ -279,25 +281,31 @@ class Step:
             )
         )
 
-    def sink_journal(self, journal: str, name: str | None = None) -> None:
+    def sink_journal(
+        self,
+        journal: str,
+        name: str | None = None,
+        *,
+        workspace: job_model.OtherWorkspace | None = None,
+    ) -> None:
         """Append the rows to a journal, which is made if there is none.
+
+        `workspace` is another open workspace, whose broker keeps the journal; by default the job's.
 
         Example:
             >>> texts.sink_journal("acme/listing")
         """
         call = f"sink_journal({journal!r})"
-        check_name(journal)
-        if journal.partition("/")[0] == ROOT:
-            raise UserError(
-                f"{call}: journals below {ROOT}/ belong to jobs\n  to fix: choose another name"
-            )
-        self._graph.take_target(journal, call)
+        check_journal(call, journal, workspace)
+        target = journal if workspace is None else f"{journal} in {workspace.path}"
+        self._graph.take_target(target, call)
         self._add(
             job_model.JournalSink(
                 name=self._graph.take_name(name, call, "sink_journal"),
                 inputs=(self._node,),
                 schema=self.schema,
                 journal=journal,
+                workspace=workspace,
             )
         )
 
@@ -321,14 +329,7 @@ class Step:
             >>> texts.sink("tell", tell, retries=5)
         """
         call = f"sink({name!r})"
-        strange = [option for option in options if option in _NOT_FOR_SINKS]
-        strange += sorted(set(options) - _OPTIONS)
-        if strange:
-            known = sorted(_OPTIONS - set(_NOT_FOR_SINKS))
-            raise UserError(
-                f"{call} has no option {strange[0]!r}\n  found: known are {', '.join(known)}\n"
-                f"  to fix: {did_you_mean(strange[0], known, 'use one of these')}"
-            )
+        check_sink_options(call, options)
         made = options_of(call, options, expensive=True)
         calling = calling_of(call, function, batch=batch, version=made.version)
         check_concurrency(call, calling, made)

@@ -25,7 +25,7 @@ from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.pipeline.core import hops as names
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
-from millrace.pipeline.core.job_model import OnChange
+from millrace.pipeline.core.job_model import JournalSink, OnChange
 from millrace.pipeline.define.job import Job, Until, graph_of
 from millrace.pipeline.report.job_counts import Counted, Counting
 from millrace.pipeline.report.job_progress import JobProgress
@@ -38,7 +38,7 @@ from millrace.pipeline.run.run_lease import RunLease, refuse_running
 from millrace.pipeline.run.run_start import begin, recall_kept
 from millrace.pipeline.run.run_watch import RunWatch
 from millrace.pipeline.run.step_failures import step_failed
-from millrace.pipeline.run.worker_orders import WorkerOrder, shippable, worker_groups
+from millrace.pipeline.run.worker_orders import SinkTarget, WorkerOrder, shippable, worker_groups
 from millrace.storage.object_address import is_url
 from millrace.storage.scratch import own_folder
 from millrace.transport.owner.owner_endpoint import JournalAddress
@@ -273,6 +273,13 @@ class _Run:
             until_end=watch.begun.ends if self._until == "caught_up" else None,
             only=None,
             versions=versions(),
+            targets={
+                hop.name: SinkTarget(
+                    self._workspace.address_of(hop.sink.workspace), watch.begun.progress[hop.name]
+                )
+                for hop in self._hops
+                if isinstance(hop.sink, JournalSink) and hop.sink.workspace is not None
+            },
         )
         groups = worker_groups(self._hops, units, most)
         return self._runtime.start_workers(order, groups, lambda: watch.deaths)

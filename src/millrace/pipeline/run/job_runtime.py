@@ -12,7 +12,7 @@ from millrace.journal.api import Journals
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
 from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.core.job_model import SavedSource
+from millrace.pipeline.core.job_model import OtherWorkspace, SavedSource
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.worker_orders import WorkerGroup, WorkerOrder
 from millrace.transport.owner.owner_endpoint import JournalAddress
@@ -130,3 +130,6 @@ class JobHome(Protocol):
 
     def journal_address(self) -> JournalAddress:
         """How tasks reach its journals."""
+
+    def address_of(self, other: OtherWorkspace) -> JournalAddress:
+        """How tasks reach the journals of another open workspace."""

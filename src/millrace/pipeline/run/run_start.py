@@ -10,14 +10,14 @@ import contextlib
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from millrace.errors import JobChanged, WorkspaceUnknown
 from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
-from millrace.pipeline.core.hops import Hop, runs_journal
+from millrace.pipeline.core.hops import ROOT, Hop, runs_journal
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import OnChange, SavedSource
 from millrace.pipeline.core.job_record import RECORDED, JobRecord
@@ -50,6 +50,8 @@ class Begun:
     """The id of the job, unique over all workspaces."""
     events_from: int
     """The offset of the run's first event in the job's record."""
+    progress: dict[str, str] = field(default_factory=dict)
+    """By sink: where it has its progress, if it appends to journals of another workspace."""
 
 
 def recall_kept(broker: Broker, graph: JobGraph) -> None:
@@ -97,7 +99,21 @@ def begin(
     ensure_journals(broker, hops)
     fault("job.run.after_sources")
     ends = _ends(history, record)
-    return Begun(record=record, before=before, ends=ends, job_id=job_id, events_from=events_from)
+    return Begun(
+        record=record,
+        before=before,
+        ends=ends,
+        job_id=job_id,
+        events_from=events_from,
+        progress={hop.name: sink_progress(history, job_id, hop) for hop in hops if hop.sink},
+    )
+
+
+def sink_progress(history: RunHistory, job_id: str, hop: Hop) -> str:
+    """Where a sink has its progress in another workspace: elsewhere after each reset of it."""
+    resets = [event for event in history.events if event.happened is JobEventKind.RESET]
+    number = sum(bool(e.detail.get("done")) and hop.name in e.detail["parts"] for e in resets)
+    return f"{ROOT}/{job_id}/{hop.job}/{hop.name}/progress-{number}"
 
 
 def _settle(

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millrace.config import Config
 from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.job_model import JournalSink
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
 Resources = tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkTarget:
+    """How to reach the journals of another workspace, and where a sink has its progress there."""
+
+    where: JournalAddress
+    progress: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +41,8 @@ class WorkerOrder:
     only: tuple[str, ...] | None
     """The hops that these workers may take; None for all."""
     versions: Mapping[str, str]
+    targets: Mapping[str, SinkTarget] = field(default_factory=dict)
+    """By sink: the journals of another workspace that it appends to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +74,11 @@ def waves(workers: int, waves_max: int) -> list[int]:
 
 
 def shippable(hop: Hop) -> Hop:
-    """A hop without the inputs of its steps: DataFrames stay in the driver."""
+    """A hop without inputs of its steps, or open workspaces: these stay in the driver."""
     steps = tuple(replace(step, inputs=()) for step in hop.steps)
     sink = None if hop.sink is None else replace(hop.sink, inputs=())
+    if isinstance(sink, JournalSink):
+        sink = replace(sink, workspace=None)
     return replace(hop, steps=steps, sink=sink)
 
 

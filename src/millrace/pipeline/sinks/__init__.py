@@ -1,4 +1,4 @@
-"""The sinks of a job: Parquet files in a folder, or a journal of the user.
+"""The sinks of a job: Parquet files in a folder, or a journal of this or of another workspace.
 
 The runner calls `check_sink` before any data is touched. A worker that took the lease of a unit
 opens the sink, lets it `recover`, and then, for each range of offsets:
@@ -16,10 +16,16 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import FunctionSink, JournalSink, ParquetSink
 from millrace.pipeline.sinks.journal_sink import JournalSinkWriter, make_journal
+from millrace.pipeline.sinks.other_journals import (
+    AppendedBefore,
+    OtherJournals,
+    OtherJournalWriter,
+)
 from millrace.pipeline.sinks.parquet_sink import (
     ParquetWriter,
     check_parquet_sink,
@@ -27,7 +33,16 @@ from millrace.pipeline.sinks.parquet_sink import (
 )
 from millrace.pipeline.sinks.sink_port import Prepared, SinkSettings, SinkWriter
 
-__all__ = ["Prepared", "SinkSettings", "SinkWriter", "check_sink", "clear_sink", "open_sink"]
+__all__ = [
+    "AppendedBefore",
+    "OtherJournals",
+    "Prepared",
+    "SinkSettings",
+    "SinkWriter",
+    "check_sink",
+    "clear_sink",
+    "open_sink",
+]
 
 
 def open_sink(hop: Hop, broker: Broker, settings: SinkSettings) -> SinkWriter:
@@ -36,6 +51,9 @@ def open_sink(hop: Hop, broker: Broker, settings: SinkSettings) -> SinkWriter:
         case ParquetSink():
             return ParquetWriter(hop, broker, settings)
         case JournalSink():
+            others = settings.others.get(hop.name)
+            if others is not None:
+                return OtherJournalWriter(hop.sink.journal, others, settings.config)
             return JournalSinkWriter(hop.sink.journal)
         case FunctionSink() | None:
             raise AssertionError(f"hop {hop.name} has no sink that rows are written to")
@@ -49,7 +67,9 @@ def check_sink(hop: Hop, broker: Broker) -> None:
         case ParquetSink():
             check_parquet_sink(hop, broker)
         case JournalSink():
-            make_journal(hop, hop.sink.journal, broker)
+            workspace = hop.sink.workspace
+            target = broker if workspace is None else broker_of(workspace.journals)
+            make_journal(hop, hop.sink.journal, target)
         case FunctionSink() | None:
             return
         case _:

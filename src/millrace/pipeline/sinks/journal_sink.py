@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from millrace.errors import JournalUnknown, SchemaMismatch
+from millrace.errors import JournalUnknown, SchemaMismatch, WorkspaceUnknown
 from millrace.journal.broker import Broker
 from millrace.journal.core import row_format
 from millrace.journal.transaction import Transaction
@@ -19,7 +19,7 @@ def make_journal(hop: Hop, name: str, broker: Broker) -> None:
     schema = row_format.journal_schema(hop.output)
     try:
         there = broker.get(name)
-    except JournalUnknown:
+    except (JournalUnknown, WorkspaceUnknown):
         broker.create(name, schema)
         return
     different = row_format.first_difference(schema, there.schema) or _nulls(schema, there.schema)
@@ -44,8 +44,10 @@ class JournalSinkWriter:
 
     name: str
 
-    def recover(self, journal: str, journal_id: int) -> None:
+    def recover(self, journal: str, journal_id: int) -> int | None:
         """See `SinkWriter.recover`."""
+        del journal, journal_id
+        return None
 
     def prepare(
         self,

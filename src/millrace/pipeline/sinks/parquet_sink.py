@@ -31,7 +31,7 @@ from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.sinks import sink_files
 from millrace.pipeline.sinks.sink_files import RecordedFile
 from millrace.pipeline.sinks.sink_folder import SinkFolder, local_path
-from millrace.pipeline.sinks.sink_port import Prepared, SinkSettings
+from millrace.pipeline.sinks.sink_port import NothingPrepared, Prepared, SinkSettings
 from millrace.storage.local import sync_file, sync_folder
 from millrace.storage.store import storage_errors
 
@@ -106,13 +106,14 @@ class ParquetWriter:
         self._stored = plain_schema(hop.output)
         self._schema = large.loaded_schema(self._stored)
 
-    def recover(self, journal: str, journal_id: int) -> None:  # noqa: ARG002
+    def recover(self, journal: str, journal_id: int) -> int | None:  # noqa: ARG002
         """See `SinkWriter.recover`."""
         # The unit's lease is ours: no older holder can record any of these from now on. They are
         # listed before files get their names, so one that the record names is moved away by then.
         left = self._folder.leftovers(journal_id, ms(self._settings.config.unfinished_grace))
         self.name_recorded()
         self._folder.remove(left)
+        return None
 
     def prepare(
         self,
@@ -126,7 +127,7 @@ class ParquetWriter:
         rows = [conform(batch, self._stored, where=where) for batch in batches if batch.num_rows]
         self._folder.check_mine()
         if not rows:
-            return _Nothing()
+            return NothingPrepared()  # The offset moves, and there is no file.
         unfinished = self._folder.new_name(journal_id, first, next)
         path = os.path.join(self._folder.path, unfinished)
         with storage_errors(f"writing {path} on host {socket.gethostname()}"):
@@ -191,19 +192,6 @@ class ParquetWriter:
         sync_folder(os.path.dirname(path))
         fault("sink.file.after_sync")
         return _measured(path)
-
-
-class _Nothing:
-    """A range without rows: the offset moves, and there is no file."""
-
-    def add_to(self, transaction: Transaction) -> None:
-        pass
-
-    def finish(self) -> None:
-        pass
-
-    def abandon(self) -> None:
-        pass
 
 
 class _File:

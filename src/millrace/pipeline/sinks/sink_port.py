@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from millrace.config import Config
 from millrace.journal.transaction import Transaction
+
+if TYPE_CHECKING:
+    from millrace.pipeline.sinks.other_journals import OtherJournals
 
 
 class SinkSettings(Protocol):
@@ -25,6 +28,10 @@ class SinkSettings(Protocol):
     @property
     def scratch(self) -> str:
         """A folder of this host's."""
+
+    @property
+    def others(self) -> Mapping[str, OtherJournals]:
+        """By sink: the journals of another workspace that it appends to."""
 
 
 class Prepared(Protocol):
@@ -46,13 +53,28 @@ class Prepared(Protocol):
         """
 
 
+class NothingPrepared:
+    """No rows, or rows that are in the target already: nothing is left for the transaction."""
+
+    def add_to(self, transaction: Transaction) -> None:
+        """See `Prepared.add_to`."""
+
+    def finish(self) -> None:
+        """See `Prepared.finish`."""
+
+    def abandon(self) -> None:
+        """See `Prepared.abandon`."""
+
+
 class SinkWriter(Protocol):
     """The writer of a sink, for one worker."""
 
-    def recover(self, journal: str, journal_id: int) -> None:
+    def recover(self, journal: str, journal_id: int) -> int | None:
         """Finish the recorded files of dead workers; called after a unit was leased.
 
         Files that no row of the record names are removed if they belong to this unit and are old.
+        If rows can be in the target before their offset is committed, returns up to which offset
+        they are; None otherwise.
         """
 
     def prepare(

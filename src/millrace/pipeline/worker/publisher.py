@@ -28,9 +28,9 @@ from millrace.pipeline.core.publish_machine import (
     SkipPublish,
 )
 from millrace.pipeline.core.unit_publish import UnitPublish
+from millrace.pipeline.journal_tail import last_row
 from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.sinks.sink_port import Prepared
-from millrace.pipeline.worker.journal_tail import last_row
 
 
 class BudgetMoved(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from millrace.config import Config
@@ -23,7 +23,7 @@ from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.run.job_journals import has_budget
-from millrace.pipeline.sinks import open_sink
+from millrace.pipeline.sinks import AppendedBefore, OtherJournals, SinkWriter, open_sink
 from millrace.pipeline.worker.call_files import CallFiles
 from millrace.pipeline.worker.call_range_reader import CallRangeReader
 from millrace.pipeline.worker.cheap_turn import CheapTurn
@@ -63,6 +63,10 @@ class Surroundings(Protocol):
     @property
     def job_id(self) -> str:
         """The id of the job, unique over all workspaces."""
+
+    @property
+    def others(self) -> Mapping[str, OtherJournals]:
+        """By sink: the journals of another workspace that it appends to."""
 
 
 class TurnSetup:
@@ -142,10 +146,14 @@ class TurnSetup:
     def _cheap(
         self, unit: LeasedUnit, chain: StepChain, publisher: Publisher, stack: contextlib.ExitStack
     ) -> TurnEnd:
-        sink = None
+        sink: SinkWriter | None = None
         if unit.hop.sink is not None:
             sink = open_sink(unit.hop, self._broker, self._settings)
-            sink.recover(unit.journal.name, unit.journal.id)
+            written = sink.recover(unit.journal.name, unit.journal.id)
+            if written is not None and written > publisher.at:
+                # A dead worker appended these rows, and did not come to commit their offset.
+                sink = AppendedBefore()
+                unit.end = written if unit.end is None else min(written, unit.end)
         ahead = ReadAhead(
             self._broker,
             unit.journal.name,

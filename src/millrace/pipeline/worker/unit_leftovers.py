@@ -9,7 +9,7 @@ import pyarrow as pa
 from millrace.journal.broker import Broker
 from millrace.pipeline.core import call_records
 from millrace.pipeline.core.call_records import CallRecord, Totals, in_doubt
-from millrace.pipeline.worker.journal_tail import last_row
+from millrace.pipeline.journal_tail import last_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

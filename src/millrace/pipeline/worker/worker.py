@@ -33,6 +33,7 @@ from millrace.pipeline.core.unit_choice import FlowLimits, Steps, TurnEnd, UnitS
 from millrace.pipeline.core.worker_deaths import Deaths
 from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.run.job_journals import journals_of
+from millrace.pipeline.sinks import OtherJournals
 from millrace.pipeline.worker.call_files import release_dead
 from millrace.pipeline.worker.lease_keeper import Keeper
 from millrace.pipeline.worker.run_events import RunEvents
@@ -68,6 +69,8 @@ class WorkerSettings:
     """The hops that the worker may take; all by default."""
     idle_ms_max: int | None = None
     """How long the worker waits for work before it leaves its slot to other workers."""
+    others: Mapping[str, OtherJournals] = field(default_factory=dict)
+    """By sink: the journals of another workspace that it appends to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

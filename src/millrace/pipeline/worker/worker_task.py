@@ -21,6 +21,7 @@ from millrace.errors import Retriable
 from millrace.faults import fault
 from millrace.identity.versions import check_versions
 from millrace.pipeline.run.worker_orders import WorkerOrder
+from millrace.pipeline.sinks import OtherJournals
 from millrace.pipeline.worker.worker import Worker, WorkerOutcome, WorkerSettings
 from millrace.transport.owner.election import join_journals
 
@@ -57,6 +58,10 @@ def _run(order: WorkerOrder) -> WorkerOutcome:
     fault("job.worker.start")
     scratch = tempfile.mkdtemp(prefix="millrace-worker-")
     broker = join_journals(order.where, order.config)
+    others = {
+        sink: OtherJournals(join_journals(target.where, order.config), target.progress)
+        for sink, target in order.targets.items()
+    }
     try:
         settings = WorkerSettings(
             config=order.config,
@@ -71,8 +76,10 @@ def _run(order: WorkerOrder) -> WorkerOutcome:
             only=None if order.only is None else frozenset(order.only),
             # Where there are several kinds of workers, they may want the same slots.
             idle_ms_max=None if order.only is None else JOB_YIELD_MS,
+            others=others,
         )
         return Worker(broker, order.hops, settings).run()
     finally:
-        broker.close()
+        for opened in (broker, *(journals.broker for journals in others.values())):
+            opened.close()
         shutil.rmtree(scratch, ignore_errors=True)

@@ -29,7 +29,7 @@ from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_journals import journals_of
 from millrace.pipeline.run.job_runtime import RunContext
 from millrace.pipeline.run.reset import reset_step
-from millrace.pipeline.run.run_start import begin, recall_kept
+from millrace.pipeline.run.run_start import begin, recall_kept, sink_progress
 from millrace.spark.spark_job_runtime import SparkIntake
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
@@ -339,3 +339,19 @@ def test_records_of_every_form_say_which_steps_were_kept(form: str) -> None:
     assert kept_before([started]) == {"made", "call"}
     assert kept_before([started, reset]) == set()
     assert kept_before([started, reset, started]) == {"made", "call"}
+
+
+def test_a_sink_in_another_workspace_has_other_progress_after_each_reset(world: World) -> None:
+    world.run(in_front())
+    hop = Job("job", Written(known={ORDERS: VIDEOS}))
+    hop.source("orders", journal=ORDERS).sink_journal("out", "a")
+    (sink,) = hop._graph.hops
+
+    before = sink_progress(RunHistory.open(world.broker, "job"), "an id", sink)
+    assert before == "jobs/an id/job/a/progress-0"
+    reset_step(world.broker, "job", "a")
+    after = sink_progress(RunHistory.open(world.broker, "job"), "an id", sink)
+    assert after == "jobs/an id/job/a/progress-1"
+    reset_step(world.broker, "job", "call")
+    again = sink_progress(RunHistory.open(world.broker, "job"), "an id", sink)
+    assert again == "jobs/an id/job/a/progress-2", "a reset of what feeds it is one of it, too"

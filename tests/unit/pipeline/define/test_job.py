@@ -235,6 +235,10 @@ WRONG: list[tuple[Callable[[Step], object], str]] = [
     (lambda s: s.sink_parquet("s3://bucket/x"), "is not a folder"),
     (lambda s: s.sink_journal("jobs/x"), "journals below jobs/ belong to jobs"),
     (lambda s: s.sink_journal("a b"), "cannot name a journal"),
+    (
+        lambda s: s.sink_journal("a", workspace="kafka://here"),  # type: ignore[arg-type]
+        "workspace is 'kafka://here'",
+    ),
 ]
 
 

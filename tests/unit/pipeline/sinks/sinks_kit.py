@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import random
 import resource
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from millrace.journal.core.values import Lease
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.pipeline.core.hops import Hop, unit_lease
 from millrace.pipeline.core.job_model import JournalSink, ParquetSink, Sink
-from millrace.pipeline.sinks import SinkWriter, open_sink
+from millrace.pipeline.sinks import OtherJournals, SinkWriter, open_sink
 from millrace.testing.fault_injection import armed
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -37,6 +37,7 @@ class Place:
     workspace: str
     config: Config = field(default_factory=Config)
     scratch: str = "/nowhere"
+    others: Mapping[str, OtherJournals] = field(default_factory=dict)
 
 
 def hop_of(sink: Sink, schema: pa.Schema = SCHEMA) -> Hop:

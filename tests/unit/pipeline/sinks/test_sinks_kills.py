@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.journal.kills_kit import KILLED, in_child, start
+from tests.unit.pipeline.sinks.other_journals_kit import APPENDING
 from tests.unit.pipeline.sinks.sinks_kit import (
     child_fills_up,
     child_works,
@@ -44,7 +45,7 @@ ROWS = 40
 
 def test_every_point_of_sinks_is_covered() -> None:
     mine = {point for point in POINTS if point.startswith("sink.")}
-    assert mine == {*NOT_COMMITTED[:3], *NAMING, REMOVING}
+    assert mine == {*NOT_COMMITTED[:3], *NAMING, REMOVING, *APPENDING}
 
 
 @pytest.fixture

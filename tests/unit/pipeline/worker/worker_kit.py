@@ -30,6 +30,7 @@ from millrace.pipeline.core.job_model import (
 )
 from millrace.pipeline.report.run_history import STOPPING
 from millrace.pipeline.run.job_journals import ensure_journals
+from millrace.pipeline.sinks import OtherJournals
 from millrace.pipeline.worker.worker import Worker, WorkerOutcome, WorkerSettings
 
 JOB = "j"
@@ -192,6 +193,8 @@ class Bench:
     job_id: str = "one"
     judge: Broker | None = None
     """Who is asked how far the job is; the broker that workers have by default."""
+    others: Mapping[str, OtherJournals] = field(default_factory=dict)
+    """By sink: the journals of another workspace that it appends to."""
 
     def start(self) -> Bench:
         """Make the journals and begin a run."""
@@ -210,6 +213,7 @@ class Bench:
             scratch=str(self.folder / "scratch"),
             job_id=self.job_id,
             until_end=self.until_end,
+            others=self.others,
         )
 
     def worker(self, holder: str = "worker") -> Worker:
