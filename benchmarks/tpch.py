@@ -1,7 +1,7 @@
 """The 22 TPC-H queries, beside Spark and DuckDB alone in the same run.
 
     .venv/bin/python benchmarks/tpch.py [--form dataset|sql|dataframe] [--scale 1]
-        [--queries 1 5 21] [--rounds 1] [--warm-ups 1]
+        [--queries 1 5 21] [--rounds 1] [--warm-ups 1] [--results FILE] [--seconds-max 240]
 
 Every engine reads the same Parquet files on the same cores and hands its answer over as an Arrow
 table; the answers are compared. DuckDB runs `examples/tpch/sql`. The form says what the others run:
@@ -12,7 +12,9 @@ table; the answers are compared. DuckDB runs `examples/tpch/sql`. The form says 
   Millrace's imports.
 
 A query runs once before it is measured, so that code is compiled and files are in memory, and the
-median of the rounds counts; large scales can do with `--warm-ups 0`.
+median of the rounds counts; large scales can do with `--warm-ups 0`. A long run can be made in
+pieces: `--results` keeps the line of each query, leaves out the queries that are in the file, and
+sums all of them up; `--seconds-max` begins no query after that time.
 
 - Millrace: each run in a workspace of its own, so nothing is reused. What goes between stages,
   and the answer, are at rest when it is done. Listing the files is part of its time, and not of
@@ -253,8 +255,20 @@ def measure(engines: Engines, number: int, rounds: int, warm_ups: int) -> dict[s
     wrong = {name: difference(answers[name], answers["duckdb"], order_of(number)) for name in names}
     if any(wrong.values()):
         raise SystemExit(f"query {number} has different answers: {wrong}")
-    case = f"sf{engines.scale:g} q{number}"
+    case = case_of(engines, number)
     return line(case, engines.form, taken) | {"rows": answers["millrace"].num_rows}
+
+
+def case_of(engines: Engines, number: int) -> str:
+    return f"sf{engines.scale:g} q{number}"
+
+
+def kept(results: Path | None) -> dict[str, dict[str, Any]]:
+    """The lines of earlier pieces of a run, by their cases."""
+    if results is None or not results.exists():
+        return {}
+    lines = [json.loads(text) for text in results.read_text(encoding="utf-8").splitlines()]
+    return {one["case"]: one for one in lines}
 
 
 def line(case: str, form: str, taken: dict[str, float]) -> dict[str, Any]:
@@ -310,19 +324,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--warm-ups", type=int, default=1)
     parser.add_argument("--spark-memory", default="4g")
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--seconds-max", type=float, default=float("inf"))
     asked = parser.parse_args()
+    until = time.monotonic() + asked.seconds_max
     folder = make_data(asked.scale)
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {asked.spark_memory} pyspark-shell"
     spark = start_session("tpch")
     engines = Engines(spark, folder, asked.scale, asked.form)
-    lines = []
+    lines = kept(asked.results)
     for number in asked.queries:
-        lines.append(measure(engines, number, asked.rounds, asked.warm_ups))
-        print(json.dumps(lines[-1]), flush=True)
-    lines.append(total(engines, lines))
-    print(json.dumps(lines[-1]), flush=True)
+        if case_of(engines, number) in lines or time.monotonic() > until:
+            continue
+        figures = measure(engines, number, asked.rounds, asked.warm_ups)
+        lines[figures["case"]] = figures
+        print(json.dumps(figures), flush=True)
+        if asked.results:
+            with asked.results.open("a", encoding="utf-8") as results:
+                results.write(json.dumps(figures) + "\n")
+    shown_lines = [*lines.values(), total(engines, [*lines.values()])]
+    print(json.dumps(shown_lines[-1]), flush=True)
     spark.stop()
-    Console().print(shown(engines, lines))
+    Console().print(shown(engines, shown_lines))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ run to run, is never said to be recognisable. In doubt it is not.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -15,6 +15,7 @@ import sqlglot.errors
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from millrace.sql.schema_texts import may_have_times
 from millrace.sql.spark_dialect import PlainSpark
 
 CHANGING: Final = frozenset(
@@ -98,6 +99,8 @@ _READS_TIMES: Final = frozenset(
     }
 )
 """Words of texts that may read a text as a timestamp."""
+_READS_BY_SCHEMA: Final = frozenset({"from_json", "from_csv", "from_xml"})
+"""Functions that read texts as the types of a schema, their second argument."""
 _PUTS_TOGETHER: Final = frozenset(
     {
         *("=", "==", "<=>", "<", "<=", ">", ">=", "<>", "!=", "in", "between", "case", "coalesce"),
@@ -154,7 +157,8 @@ def why_of_today(text: str, *, texts: bool, times: bool) -> str | None:
     except sqlglot.errors.SqlglotError:
         return "its text was not understood here"
     literals = [token.text for token in tokens if token.token_type == TokenType.STRING]
-    words = {token.text.lower() for token in tokens if token.token_type != TokenType.STRING}
+    named = [token.text.lower() for token in tokens if token.token_type != TokenType.STRING]
+    words = set(named) - _timeless_readers(text, named)
     reads = bool(words & _READS_TIMES)
     if (reads or times) and any(_NO_DATE.fullmatch(literal) for literal in literals):
         return "a time without a date is one of the day on which Spark reads it"
@@ -200,6 +204,25 @@ def _end_of_call(tokens: list[Token], at: int, taken: Collection[str]) -> int | 
     if not is_word or (after and after[0] in (TokenType.L_PAREN, TokenType.DOT)):
         return None
     return name.end
+
+
+def _timeless_readers(text: str, words: Sequence[str]) -> set[str]:
+    """Functions whose schemas are all spelled out, without a timestamp or a date."""
+    readers = {word: words.count(word) for word in _READS_BY_SCHEMA.intersection(words)}
+    if not readers:
+        return set()
+    try:
+        trees = _DIALECT.parse(text)
+    except (sqlglot.errors.SqlglotError, RecursionError):
+        return set()
+    calls = [call for tree in trees if tree for call in tree.find_all(exp.Anonymous)]
+    timeless = [call.name.lower() for call in calls if _has_timeless_schema(call)]
+    return {name for name, mentions in readers.items() if timeless.count(name) == mentions}
+
+
+def _has_timeless_schema(call: exp.Anonymous) -> bool:
+    _, schema = (*call.expressions, None, None)[:2]
+    return isinstance(schema, exp.Literal) and schema.is_string and not may_have_times(schema.name)
 
 
 def is_time_of_day(text: str) -> bool:

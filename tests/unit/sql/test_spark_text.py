@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DecimalType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
+from millrace.sql.schema_texts import may_have_times
 from millrace.sql.spark_text import (
     at_moment,
     called_names,
@@ -102,6 +113,15 @@ def test_only_columns_that_a_text_names_are_read(text: str, columns: list[str]) 
         ("SELECT at > '2020-01-01' AS later FROM input_0", False, True, False),
         ("SELECT sentences(s) AS w FROM input_0 WHERE s = 'x'", True, False, False),
         ("SELECT sentences(s) AS w, at FROM input_0", True, True, False),
+        ("SELECT from_json(s, 'level STRING, ms INT') AS j FROM input_0", True, False, False),
+        ("SELECT from_json(s, 'timestamp STRING') AS j FROM input_0", True, False, False),
+        ("SELECT from_json(s, 'a: array<struct<at: timestamp>>') AS j FROM t", True, False, True),
+        ("SELECT from_json(s, 'a INT') AS j, hour(s) AS h FROM input_0", True, False, True),
+        ("SELECT from_json(s, 'a INT'), from_json(s, 'a DATE') FROM t", True, False, True),
+        ("SELECT `from_json`(s, 'a INT') AS j FROM input_0", True, False, False),
+        ("SELECT from_json(s, 'a INT').from_json AS j FROM input_0", True, False, True),
+        ("SELECT from_csv(s, schema_of_csv('1,2')) AS c FROM input_0", True, False, True),
+        ("SELECT from_json(s, 'no schema at all') AS j FROM input_0", True, False, True),
     ],
 )
 def test_a_time_without_a_date_may_be_another_one_tomorrow(
@@ -128,3 +148,24 @@ def test_a_text_gets_the_moment_of_a_run_where_it_asks_for_the_time(
 ) -> None:
     expected = text if dated is None else dated.format("timestamp_micros(7L)")
     assert at_moment(text, 7, ["Localtime"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "times"),
+    [
+        ("a INT, `x y` DECIMAL(10,2) NOT NULL COMMENT 'at noon'", False),
+        ("array<map<string, double>>", False),
+        ("a INT, b TIMESTAMP_NTZ", True),
+        ("v VARIANT", True),
+        ("a GEOMETRY", True),
+        (StructType([StructField("at", StringType()), StructField("n", LongType())]).json(), False),
+        (ArrayType(StructType([StructField("at", TimestampType())])).json(), True),
+        (MapType(StringType(), DecimalType(10, 2)).json(), False),
+        ('{"type": 3}', True),
+        ("{", True),
+    ],
+)
+def test_a_schema_has_times_unless_each_type_is_known_to_have_none(
+    schema: str, *, times: bool
+) -> None:
+    assert may_have_times(schema) == times
