@@ -183,4 +183,5 @@ def test_unchanged_and_killed_half_way_it_goes_on(
         report = ws.from_spark(frame).run()
         assert report.reused > 0, "stages before the kill are reused"
         assert report.ran > 0, "and those behind it were not finished"
+        assert ws.from_spark(frame).run().ran == 0
         assert rows_of(ws.durable(frame)) == rows_of(frame)

@@ -28,8 +28,7 @@ class LocalRows(Leaf):
     rows: pa.Table | str
     columns: pa.Schema
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         return self.columns
 
     def describe(self) -> str:

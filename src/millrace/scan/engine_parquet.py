@@ -65,7 +65,11 @@ def native_rows(reader: SplitReader, inputs: Sequence[MapInput]) -> NativeRows |
 
 
 def _pieces(splits: Sequence[FileSplit]) -> list[FileRows]:
-    """What is read of each file; neighbours together, so that a footer is read once for them."""
+    """What is read of each file; neighbours together, so that a footer is read once for them.
+
+    All rows of a file are read without row numbers: the engine takes a condition on them for one
+    that leaves few rows, and orders joins by that.
+    """
     pieces: list[FileRows] = []
     for split in splits:
         piece = FileRows(split.file, split.rows, split.partition)
@@ -73,7 +77,9 @@ def _pieces(splits: Sequence[FileSplit]) -> list[FileRows]:
             before = pieces.pop()
             assert before.rows is not None, "a piece that follows has a first row"
             assert piece.rows is not None, "as above"
-            piece = replace(piece, rows=(before.rows[0], piece.rows[1]))
+            is_whole = split.ends_file and before.rows[0] == 0
+            rows = None if is_whole else (before.rows[0], piece.rows[1])
+            piece = replace(piece, rows=rows)
         pieces.append(piece)
     return pieces
 

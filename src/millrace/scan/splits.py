@@ -59,6 +59,8 @@ class FileSplit:
     row_groups: tuple[int, ...] | None
     bytes: int
     rows: tuple[int, int] | None = None
+    ends_file: bool = False
+    """Whether the last of these rows is the file's."""
     engine_columns: frozenset[str] = frozenset()
     """Columns that the query engine reads of the file by itself."""
     partition: tuple[Any, ...] = ()
@@ -147,6 +149,7 @@ def _cut_file(shape: FileShape, target: int) -> list[FileSplit]:
             row_groups=tuple(piece),
             bytes=sum(groups[n] for n in piece),
             rows=_rows(shape.row_group_rows, piece),
+            ends_file=piece[-1] == len(groups) - 1,
             engine_columns=shape.engine_columns,
             partition=shape.partition,
         )

@@ -27,8 +27,7 @@ class Rows(Leaf):
 
     table: pa.Table
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         return self.table.schema
 
     def describe(self) -> str:

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.engine.memory_kit import rows
 
 from millrace.errors import TaskFailed
+from millrace.sql.expressions import parse
 
 NUMBERS = ["1234567890123456789012345678.1234567890", "-3.5", "0.0000000001", "9" * 28 + ".9", "0"]
 TABLE = pa.table(
@@ -53,3 +54,19 @@ def test_a_step_that_overflows_fails_by_its_name() -> None:
 def test_sums_are_multiplied_and_divided() -> None:
     shares = rows(TABLE).agg(x="100.00 * sum(c * (1 - c)) / sum(c * (1 - c))").to_arrow()
     assert shares["x"].to_pylist() == [Decimal(100)]
+
+
+def test_sql_of_a_chain_grows_with_its_steps_and_not_with_their_product() -> None:
+    def sql_chars(steps: int) -> int:
+        text = "c * 1.0000" + " / (c + 2 * c)" * steps
+        return len(parse(text, TABLE.schema, call="select").sql)
+
+    assert sql_chars(8) < 3 * sql_chars(4)
+
+
+def test_a_null_on_the_left_is_the_result_of_a_long_chain_that_fails_on_the_right() -> None:
+    chain = "a / (c / (b - b) / c / b) AS x"
+    missing = rows(TABLE).filter("a IS NULL").select(chain).to_arrow()
+    assert missing["x"].to_pylist() == [None]
+    with pytest.raises(TaskFailed, match="division by zero"):
+        rows(TABLE).select(chain).to_arrow()

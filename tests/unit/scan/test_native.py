@@ -73,9 +73,25 @@ def test_every_kind_of_value_is_the_same_either_way(tmp_path: Path) -> None:
 
     assert native is not None
     assert len(inputs) == 3
-    assert [piece.rows for piece in native.pieces] == [(0, 2)], "one scan reads neighbours together"
+    assert [piece.rows for piece in native.pieces] == [None], "one scan reads the whole file"
     assert one.equals(two)
     assert one.equals(EVERY_KIND.cast(one.schema))
+
+
+def test_neighbours_are_read_together_and_a_whole_file_without_row_numbers(tmp_path: Path) -> None:
+    table = pa.table({"a": list(range(1000))})
+    source, inputs = opened(tmp_path / "a.parquet", table, row_group_size=100)
+
+    def pieces(*numbers: int) -> list[tuple[int, int] | None]:
+        native = native_rows(source.reader(), [inputs[number] for number in numbers])
+        assert native is not None
+        return [piece.rows for piece in native.pieces]
+
+    assert pieces(*range(10)) == [None]
+    assert pieces(*range(9)) == [(0, 899)]
+    assert pieces(*range(1, 10)) == [(100, 999)]
+    assert pieces(*range(5, 10), *range(5)) == [(500, 999), (0, 499)]
+    assert pieces(*range(10), *range(10)) == [None, None]
 
 
 def test_a_piece_of_a_file_is_read_alone_and_in_order(tmp_path: Path) -> None:

@@ -30,8 +30,7 @@ class GivenRows(Leaf):
 
     rows: pa.Table
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         return self.rows.schema
 
     def describe(self) -> str:

@@ -21,8 +21,7 @@ class Aggregate(UnaryNode):
     keys: tuple[str, ...]
     aggregates: tuple[AggregateExpression, ...]
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The keys, then the aggregates."""
         below = self.child.schema
         fields = [below.field(name) for name in self.keys]
@@ -69,8 +68,7 @@ class PartialAggregate(UnaryNode):
     keys: tuple[str, ...]
     aggregates: tuple[AggregateExpression, ...]
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The keys, then the partial columns of every call."""
         below = self.child.schema
         fields = [below.field(name) for name in self.keys]
@@ -98,8 +96,7 @@ class FinalAggregate(UnaryNode):
     child: Node
     whole: Aggregate
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The columns of the aggregate in one step."""
         return self.whole.schema
 

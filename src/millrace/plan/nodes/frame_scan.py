@@ -34,8 +34,7 @@ class FrameScan(Leaf):
     reason: str = ""
     recognise: Callable[[], Recognised] | None = None
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """Columns that are read."""
         return pa.schema([self.whole.field(name) for name in self.columns])
 

@@ -46,8 +46,7 @@ class Join(Node):
     condition: Expression | None = None
     right_names: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The columns of the result."""
         # Once for each side: asked for by column, joins of joins of joins would never end.
         left, right = self.left.schema, self.right.schema

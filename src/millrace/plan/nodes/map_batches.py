@@ -56,8 +56,7 @@ class MapBatches(FunctionNode):
     columns: pa.Schema
     version: str | None
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The schema that the user gave."""
         return self.columns
 
@@ -103,8 +102,7 @@ class FunctionRows(Leaf):
 
     columns: pa.Schema
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """Columns of the rows."""
         return self.columns
 

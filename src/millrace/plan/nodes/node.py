@@ -19,12 +19,22 @@ from millrace.plan.nodes.placement import Placement
 class Node(ABC):
     """An operator with its inputs, and the answers that the planner needs of it."""
 
-    __slots__ = ()
+    __slots__ = ("_schema",)
+    _schema: pa.Schema
 
     @property
-    @abstractmethod
     def schema(self) -> pa.Schema:
-        """Columns of its rows."""
+        """Columns of its rows. They are made once: a plan asks for them again and again."""
+        try:
+            return self._schema
+        except AttributeError:
+            schema = self.make_schema()
+            object.__setattr__(self, "_schema", schema)
+            return schema
+
+    @abstractmethod
+    def make_schema(self) -> pa.Schema:
+        """Columns of its rows, made of those of its children."""
 
     @property
     @abstractmethod
@@ -85,8 +95,7 @@ class UnaryNode(Node):
         (child,) = children
         return replace(self, child=child)  # type: ignore[type-var]
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The child's columns."""
         return self.child.schema
 

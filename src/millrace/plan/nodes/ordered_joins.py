@@ -37,8 +37,7 @@ class OrderedJoin(Node):
     how: OrderedJoinKind
     columns: tuple[JoinColumn, ...]
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The columns of the result."""
         left, right = self.left.schema, self.right.schema
         sides = [(c, right if c.side == "right" else left) for c in self.columns]

@@ -21,8 +21,7 @@ class Project(UnaryNode):
     child: Node
     columns: tuple[tuple[str, Expression], ...]
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The new columns."""
         return pa.schema([(name, to_arrow(e.type)) for name, e in self.columns])
 

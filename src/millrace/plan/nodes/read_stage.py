@@ -22,8 +22,7 @@ class ReadStage(Leaf):
     columns: pa.Schema
     placement: Placement
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The stage's columns."""
         return self.columns
 

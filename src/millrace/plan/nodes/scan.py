@@ -21,8 +21,7 @@ class Scan(Leaf):
     source: FileSource
     columns: tuple[str, ...]
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """Columns that are read."""
         return pa.schema([self.source.schema.field(name) for name in self.columns])
 

@@ -18,8 +18,7 @@ class Union(Node):
     inputs: tuple[Node, ...]
     columns: tuple[str, ...]
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The columns, as the first child has them."""
         first = self.inputs[0].schema
         return pa.schema([first.field(name) for name in self.columns])

@@ -119,8 +119,7 @@ class Window(UnaryNode):
     frame: Frame | None
     columns: tuple[WindowColumn, ...]
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The child's columns, then the new ones."""
         new = {column.name: to_arrow(column.expression.type) for column in self.columns}
         kept = [

@@ -12,6 +12,7 @@ from typing import Final
 
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.lenient_casts import wrapped
+from millrace.sql.functions.nested.nested_sql import named
 from millrace.sql.sql_mode import in_ansi_mode
 from millrace.sql.typed_sql import NotNative, TypedSql, as_type, combined, failure
 from millrace.sql.types import (
@@ -31,6 +32,8 @@ from millrace.sql.vectorised.wide_decimals import WIDE_DECIMAL
 # A product that may pass 38 digits is still taken if this many fit before its point.
 _WHOLE_KEPT: Final = 12
 _SIGNED_DIGITS_MAX: Final = 34
+_REPEATED_CHARS: Final = 300
+"""Operands of decimals are repeated up to this length: lambdas cost time for each row."""
 _DIVIDED: Final = "division by zero; guard the divisor with nullif(x, 0)"
 
 
@@ -44,19 +47,36 @@ def arithmetic(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
         if left.type.is_floating or right.type.is_floating:
             left, right = cast(left, DOUBLE), cast(right, DOUBLE)
         else:
-            first, second = in_decimal(left), in_decimal(right)
-            term = _left_first(left, right, _DECIMAL[symbol](first, second))
-            return replace(term, label=label)
+            return replace(_decimal_term(symbol, left, right), label=label)
     term = _left_first(left, right, _plain(symbol, left, right))
     certain = symbol in ("+", "-", "*") and left.never_null and right.never_null
     return replace(term, label=label, never_null=certain)
+
+
+def _decimal_term(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
+    """An operator over decimals, whose SQL repeats its operands: long ones get names."""
+    first, second = in_decimal(left), in_decimal(right)
+
+    def over(a: str, b: str) -> TypedSql:
+        return _DECIMAL[symbol](replace(first, sql=a), replace(second, sql=b))
+
+    def over_left(a: str) -> str:
+        value = named([second.sql], lambda b: over(a, b).sql, short_chars=_REPEATED_CHARS)
+        return _null_with(a, value) if right.raises else value
+
+    sql = named([first.sql], over_left, short_chars=_REPEATED_CHARS)
+    return replace(over("a", "b"), sql=sql)
 
 
 def _left_first(left: TypedSql, right: TypedSql, value: TypedSql) -> TypedSql:
     """As in Spark: a null on the left is the result, whether or not the right side fails."""
     if not right.raises:
         return value
-    return replace(value, sql=f"CASE WHEN {left.sql} IS NULL THEN NULL ELSE {value.sql} END")
+    return replace(value, sql=_null_with(left.sql, value.sql))
+
+
+def _null_with(test: str, value: str) -> str:
+    return f"CASE WHEN {test} IS NULL THEN NULL ELSE {value} END"
 
 
 def _typed(symbol: str, left: TypedSql, right: TypedSql) -> tuple[TypedSql, TypedSql]:

@@ -21,8 +21,7 @@ class Expand(UnaryNode):
     sets: tuple[tuple[bool, ...], ...]
     number: str
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The child's columns and the number of the set."""
         return pa.schema([*self.child.schema, pa.field(self.number, pa.int32())])
 

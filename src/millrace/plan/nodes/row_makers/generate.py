@@ -38,8 +38,7 @@ class Generate(UnaryNode):
             return tuple(part.type for part in kind.element.parts)
         return (kind.element,)
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The child's columns, the position, then the new columns."""
         position = [] if self.position is None else [pa.field(self.position, to_arrow(INT))]
         new = [

@@ -22,8 +22,7 @@ class SharedRows(Leaf):
     rows: Node
     columns: tuple[str, ...]
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """Columns that are read."""
         whole = self.rows.schema
         return pa.schema([whole.field(name) for name in self.columns])

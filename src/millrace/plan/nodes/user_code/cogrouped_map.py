@@ -31,8 +31,7 @@ class MapPairs(FunctionNode):
     keys: tuple[str, ...]
     pairs: GroupPairs
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The columns that the function returns."""
         return pa.schema(list(self.function.result))
 

@@ -66,8 +66,7 @@ class MapRows(FunctionNode):
     values: tuple[str, ...]
     keys: tuple[str, ...] | None = None
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The columns that the function returns."""
         return pa.schema(list(self.function.result))
 
@@ -109,8 +108,7 @@ class GroupedCalls(FunctionNode):
     keys: tuple[str, ...]
     calls: tuple[FunctionCall, ...]
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The keys and the results."""
         keys = [self.child.schema.field(key) for key in self.keys]
         return pa.schema([*keys, *((call.column, call.function.result) for call in self.calls)])

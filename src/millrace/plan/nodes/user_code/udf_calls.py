@@ -27,8 +27,7 @@ class UdfCalls(FunctionNode):
     passed: tuple[str, ...]
     calls: tuple[FunctionCall, ...]
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The columns that are passed on, and the results."""
         kept = [self.child.schema.field(name) for name in self.passed]
         return pa.schema([*kept, *((call.column, call.function.result) for call in self.calls)])

@@ -30,8 +30,7 @@ class WindowCalls(FunctionNode):
     call: FunctionCall
     bounds: FrameBounds
 
-    @property
-    def schema(self) -> pa.Schema:
+    def make_schema(self) -> pa.Schema:
         """The columns that are passed on, and the value."""
         kept = [self.child.schema.field(name) for name in self.passed]
         return pa.schema([*kept, (self.call.column, self.call.function.result)])

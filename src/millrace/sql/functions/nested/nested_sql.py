@@ -19,7 +19,7 @@ HIGHER_ORDER: Final = "Higher-order functions"
 SqlOverNames = Callable[..., str]
 """SQL over values that have names."""
 _SHORT_CHARS: Final = 80
-"""SQL up to this length is repeated; longer SQL is evaluated once under a name."""
+"""SQL up to this length is repeated, if not told otherwise; longer SQL has a name."""
 
 
 def fresh_name(*sqls: str) -> str:
@@ -40,15 +40,15 @@ def kept_of(array: str, body: Callable[[str], str], *around: str) -> str:
     return f"list_filter({array}, lambda {name}: {body(name)})"
 
 
-def named(sqls: list[str], body: SqlOverNames) -> str:
-    """The body over SQL that is evaluated once each."""
+def named(sqls: list[str], body: SqlOverNames, *, short_chars: int = _SHORT_CHARS) -> str:
+    """The body over SQL that is evaluated once each, unless it is short."""
     if not sqls:
         return body()
     first, rest = sqls[0], sqls[1:]
-    if len(first) <= _SHORT_CHARS:
-        return named(rest, lambda *names: body(first, *names))
+    if len(first) <= short_chars:
+        return named(rest, lambda *names: body(first, *names), short_chars=short_chars)
     name = fresh_name(*sqls, body(*("" for _ in sqls)))
-    inner = named(rest, lambda *names: body(name, *names))
+    inner = named(rest, lambda *names: body(name, *names), short_chars=short_chars)
     return f"list_extract(list_transform([{first}], lambda {name}: {inner}), 1)"
 
 
