@@ -132,3 +132,16 @@ def test_sizes_are_guessed_by_the_bounds_of_footers(tables: dict[str, Dataset]) 
     assert 900 < estimated_rows(fact.filter("f_day < 36")._plan) < 1100
     assert 50 < estimated_rows(fact.filter("f_day BETWEEN 10 AND 12")._plan) < 110
     assert estimated_rows(days.join(fact, left_on="day", right_on="f_day")._plan) == 10_000
+
+
+def test_tables_are_joined_by_columns_that_were_written_as_equal(
+    tables: dict[str, Dataset],
+) -> None:
+    fact, days = tables["fact"], tables["days"]
+    more = days.rename(day="more_day", month="more_month").filter("more_month = 3")
+    query = crossed(days, more, fact).filter("day = more_day AND more_day = f_day")
+
+    last, first = joins(ordered(query))
+
+    assert "day = more_day" in first or "more_day = day" in first
+    assert "more_day = f_day" in last

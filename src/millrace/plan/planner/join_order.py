@@ -89,6 +89,7 @@ class _JoinSizes:
     def __init__(self, tree: JoinTree, estimates: RowEstimates) -> None:
         self._nodes = [source.rows for source in tree.inputs]
         self._owners = tree.owners
+        self._written = tree.equal
         self._conditions = [tree.inputs_of(condition) for condition in tree.conditions]
         self.rows = [estimates.rows(node) for node in self._nodes]
         self.classes = _classes(tree.equal)
@@ -117,13 +118,19 @@ class _JoinSizes:
         return self._cost(shape)[0]
 
     def keys(self, left: frozenset[int], right: frozenset[int]) -> list[tuple[str, str]]:
-        """A column of each side for every set of equal columns that both sides have."""
+        """A column of each side for every set of equal columns that both sides have.
+
+        Two that were written as equal, if there are such: the engine orders joins itself where it
+        reads files alone, and knows no other pairs than these.
+        """
         pairs = []
         for members in self.classes:
             ours = [name for name in members if self._owners[name] in left]
             theirs = [name for name in members if self._owners[name] in right]
             if ours and theirs:
-                pairs.append((ours[0], theirs[0]))
+                both = [(a, b) for a, b in self._written if a in ours and b in theirs]
+                both += [(b, a) for a, b in self._written if b in ours and a in theirs]
+                pairs.append(both[0] if both else (ours[0], theirs[0]))
         return pairs
 
     def _rank(self, pair: tuple[_JoinedInputs, _JoinedInputs]) -> tuple[bool, float, list[int]]:
