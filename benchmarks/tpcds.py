@@ -24,7 +24,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -83,14 +84,20 @@ def timed(run: Callable[[], pa.Table], warm_ups: int) -> Timed:
     return Timed(answer, time.perf_counter() - start, sum(cpu_by_kind()) - cpu)
 
 
-def millrace_answer(spark: SparkSession, folder: Path, number: int) -> tuple[pa.Table, int]:
-    """The answer to a query in a workspace of its own, and how many operators ran on Spark."""
+def millrace_answer(spark: SparkSession, folder: Path, number: int) -> pa.Table:
+    """The answer to a query in a workspace of its own."""
+    with described(spark, folder, number) as query:
+        return query.to_arrow()
+
+
+@contextmanager
+def described(spark: SparkSession, folder: Path, number: int) -> Iterator[mr.Dataset]:
+    """A query in a workspace that is removed afterwards."""
     place = Path(tempfile.mkdtemp())
     try:
         with mr.open(place / "mill", spark) as ws:
             name_tables(ws, folder)
-            query = ws.sql(query_text(folder, number))
-            return query.to_arrow(), str(query.explain()).count("on Spark")
+            yield ws.sql(query_text(folder, number))
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -99,15 +106,12 @@ def measure(
     spark: SparkSession, folder: Path, number: int, *, warm_ups: int, beside: bool
 ) -> Measured:
     """One query on both sides."""
-    notes, parts = [], [0]
+    notes, parts = [], 0
     ours = theirs = None
-
-    def answer() -> pa.Table:
-        rows, parts[0] = millrace_answer(spark, folder, number)
-        return rows
-
     try:
-        ours = timed(answer, warm_ups)
+        with described(spark, folder, number) as query:
+            parts = str(query.explain()).count("on Spark")
+        ours = timed(lambda: millrace_answer(spark, folder, number), warm_ups)
         notes.append(difference(ours.answer, duckdb_answer(folder, number)))
     except mr.MillraceError as error:
         notes.append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
@@ -121,7 +125,7 @@ def measure(
         cpu_seconds=round(ours.cpu_seconds, 2) if ours else None,
         spark_seconds=round(theirs.seconds, 3) if theirs else None,
         spark_cpu_seconds=round(theirs.cpu_seconds, 2) if theirs else None,
-        spark_parts=parts[0],
+        spark_parts=parts,
         note="; ".join(filter(None, notes)),
     )
 

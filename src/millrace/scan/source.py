@@ -6,10 +6,10 @@ names, so that `describe()` and the files' identities together say when two read
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -20,6 +20,8 @@ from millrace.scan.input_files import InputFile, Paths
 from millrace.scan.partition_folders import PartitionColumns, partition_columns
 from millrace.scan.splits import FileShape, FileSplit, MapInput
 
+_Listed = TypeVar("_Listed")
+_Read = TypeVar("_Read")
 _FOOTER_THREADS: Final = 8
 _OPTIONS: Final = {"csv": frozenset({"delimiter", "header"})}
 
@@ -222,8 +224,15 @@ def _identify_all(paths: Sequence[str], listing: Listing) -> list[InputFile]:
             by_content=listing.by_content,
         )
 
-    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        return list(pool.map(identify, paths))
+    return _of_each(paths, identify)
+
+
+def _of_each(files: Sequence[_Listed], read: Callable[[_Listed], _Read]) -> list[_Read]:
+    """What is read of each file, several at a time; one file needs no thread."""
+    if len(files) <= 1:
+        return [read(file) for file in files]
+    with ThreadPoolExecutor(min(len(files), _FOOTER_THREADS)) as pool:
+        return list(pool.map(read, files))
 
 
 def _first_with_rows(kind: str, listed: Sequence[InputFile]) -> str:
@@ -238,8 +247,7 @@ def _first_with_rows(kind: str, listed: Sequence[InputFile]) -> str:
 
 
 def _self_describing(kind: str, listed: list[InputFile], schema: pa.Schema | None) -> FileSource:
-    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        footers = list(pool.map(lambda file: formats.footer(kind, file.path), listed))
+    footers = _of_each(listed, lambda file: formats.footer(kind, file.path))
     expected = plain_schema(schema or footers[0].schema)
     check_names(expected)
     for file, footer in zip(listed, footers, strict=True):
