@@ -15,7 +15,7 @@ import sqlglot.errors
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millrace.sql.schema_texts import may_have_times
+from millrace.sql.functions.schema_texts import may_have_times
 from millrace.sql.spark_dialect import PlainSpark
 
 CHANGING: Final = frozenset(

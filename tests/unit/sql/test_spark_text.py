@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millrace.sql.schema_texts import may_have_times
+from millrace.sql.functions.schema_texts import may_have_times
 from millrace.sql.spark_text import (
     at_moment,
     called_names,
