@@ -152,6 +152,7 @@ class TurnSetup:
             written = sink.recover(unit.journal.name, unit.journal.id)
             if written is not None and written > publisher.at:
                 # A dead worker appended these rows, and did not come to commit their offset.
+                self._check_there(unit, written)
                 sink = AppendedBefore()
                 unit.end = written if unit.end is None else min(written, unit.end)
         ahead = ReadAhead(
@@ -166,6 +167,20 @@ class TurnSetup:
         stack.callback(ahead.close)
         call_files = CallFiles(self._settings.workspace, unit)
         return CheapTurn(unit, chain, ahead, publisher, sink, call_files).run()
+
+    def _check_there(self, unit: LeasedUnit, written: int) -> None:
+        """Refuse to go on if the input lost rows that are in the target of its sink already.
+
+        Later rows would get the offsets of the lost ones, and be taken for appended.
+        """
+        name, sink = unit.journal.name, unit.hop.name
+        end = patiently(lambda: self._broker.end_offset(name, isolation="raw"), unit.config)
+        if written > end:
+            raise UserError(
+                f"journal {name!r} has lost rows that sink {sink!r} appended already\n"
+                f"  found: rows up to offset {written} are appended, the journal ends at {end}\n"
+                f"  to fix: job.reset({sink!r}, append_again=True) appends all that is left again"
+            )
 
     def _expensive(
         self,

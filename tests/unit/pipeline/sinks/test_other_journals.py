@@ -15,6 +15,7 @@ from tests.unit.pipeline.sinks.other_journals_kit import (
     CONFIG,
     EXPECTED,
     PROGRESS,
+    ROWS,
     TARGET,
     bench,
     in_memory,
@@ -22,12 +23,13 @@ from tests.unit.pipeline.sinks.other_journals_kit import (
     prepare,
     run_job,
 )
-from tests.unit.pipeline.worker.worker_kit import NUMBERS, column, dead
+from tests.unit.pipeline.worker.worker_kit import NUMBERS, column, dead, happened
 
 from millrace.errors import AgentUnreachable, LeaseLost
 from millrace.journal.core.values import Publish, Published
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.memory import MemoryBroker
+from millrace.pipeline.core.job_events import JobEventKind
 from millrace.pipeline.sinks.other_journals import OtherJournals, OtherJournalWriter
 
 POINTS = [
@@ -151,6 +153,21 @@ def test_rows_that_a_dead_worker_appended_are_not_appended_again_and_their_lette
 
     judge(home, other)
     assert [letter["row"]["x"] for letter in dead(home, "f")[:1]] == [3]
+
+
+def test_input_that_lost_rows_which_are_appended_already_is_named(tmp_path: Path) -> None:
+    """As after commits of the job's own workspace were lost, and the user went on without them."""
+    home, other = in_memory()
+    (source,) = home.list("jobs/j/src")
+    before = OtherJournalWriter(TARGET, OtherJournals(other, PROGRESS), CONFIG)
+    before.recover(source.name, source.id)
+    before.prepare(source.id, [_rows(0)], 0, 2 * ROWS)
+
+    bench(tmp_path, home, other).run()
+
+    (failed,) = [event for event in happened(home) if event.happened is JobEventKind.FAILED]
+    assert "has lost rows that sink 'out' appended already" in failed.detail["error"]
+    assert column(other, TARGET) == [0], "nothing is appended or left out"
 
 
 def test_the_progress_of_a_sink_stays_small(tmp_path: Path) -> None:
