@@ -26,7 +26,7 @@ _NOBODYS: Final = frozenset({"lost+found"})
 """Names that an otherwise empty folder may have: the root of a disk has this one."""
 RESTORING_FILE: Final = "restoring.json"
 """In a folder that is to become a workspace again, until it is one."""
-_LOOK_AGAIN_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 3.0
 """After so long a bucket is asked again whether the workspace is there."""
 _PARTS: Final = frozenset({layout.SHUFFLE, layout.FINGERPRINTS, "journals", "token"})
 
@@ -83,12 +83,15 @@ class WorkspaceHome:
         elif (workspace_id := self._find()) is not None:
             self._accept(workspace_id, _mark(store))
 
-    def look(self) -> str:
-        """The workspace's id; `WorkspaceUnknown` if there is none, or not the one of before."""
+    def look(self, *, is_early: bool = False) -> str:
+        """The workspace's id; `WorkspaceUnknown` if there is none, or not the one of before.
+
+        `is_early` is for a thread that looks so often that others need not wait for a bucket.
+        """
         mark = _mark(self._store)
         if mark is not None and mark == self._mark and self._id is not None:
             return self._id
-        if self._id is not None and self._has_just_looked():
+        if self._id is not None and self._has_just_looked() and not is_early:
             return self._id
         return self._accept(self._find(), mark)
 
@@ -101,6 +104,7 @@ class WorkspaceHome:
         if workspace_id is not None and self._id is None:
             refuse_copy(self._store)
         with self._lock:
+            self._looked_until = 0.0
             if workspace_id is None:
                 raise self._gone() if self._id is not None else missing(self._store)
             if self._id not in (None, workspace_id):

@@ -67,8 +67,10 @@ class Joining:
     def _silence(self) -> SilentOwner | None:
         """What ends calls that hang, if the owner gives signs of life that are seen here."""
         assert self._where.path is not None
-        silence = SilentOwner(owner_endpoint.store_of(self._where.path), self._watch, self._config)
-        return silence if silence.is_watchable() else None
+        store = owner_endpoint.store_of(self._where.path)
+        silence = SilentOwner(store, self._watch, self._config)
+        # In a bucket every owner gives signs, and a look is a round trip.
+        return silence if store.remote or silence.is_watchable() else None
 
     def _reach(
         self, address: str, endpoint: OwnerEndpoint | None, deadline: float, epoch_min: int

@@ -51,6 +51,8 @@ OWNER_TIDY_MS_MAX: Final = 300_000
 """The owner tidies at least this often, also when it is never idle."""
 
 _TICKS_PER_IDLE: Final = 4
+_LOOK_S: Final = 1.0
+"""How often the owner looks whether its workspace is there."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -137,13 +139,14 @@ class Owner:
             broker=workspace.kind + (owner_endpoint.READ_ONLY if _is_read_only(broker) else ""),
         )
 
-    def check_there(self) -> None:
+    def check_there(self, *, is_early: bool = False) -> None:
         """Raise once the workspace was deleted, or another process owns its journals.
 
-        What is acknowledged then would be nowhere, and what is read might be old.
+        What is acknowledged then would be nowhere, and what is read might be old. `is_early` is
+        for the owner's own thread, so that calls do not wait for a bucket.
         """
         if self._is_there:
-            self._home.look()
+            self._home.look(is_early=is_early)
         if self._life is not None:
             self._life.check()
 
@@ -226,11 +229,13 @@ class Owner:
         """Tidy in idle moments; end when the broker has stopped, or the workspace was deleted."""
         idle_s = self.workspace.config.owner_idle_ms / 1000
         most_s = OWNER_TIDY_MS_MAX / 1000
-        tidied_at = time.monotonic()
+        looked_at = tidied_at = time.monotonic()
         while self._stop.sleep(idle_s / _TICKS_PER_IDLE):
             self.server.live.tick()
             try:
-                self.check_there()
+                is_early = time.monotonic() - looked_at >= _LOOK_S
+                looked_at = time.monotonic() if is_early else looked_at
+                self.check_there(is_early=is_early)
             except (WorkspaceUnknown, BrokerStopped):
                 break
             except MillraceError:
