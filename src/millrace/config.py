@@ -88,7 +88,7 @@ class Config(Limits):
     """Disk space reserved for truncating and deleting when the disk is full."""
     owner_timeout: Duration = "30s"
     """Time limit of a call to the owner of the journals, with all retries."""
-    owner_lease: Duration = "6s"
+    owner_lease: Duration = "5s"
     """If the owner is silent so long, another host takes over (not with a ledger of SQLite)."""
     kafka_timeout: Duration = "15s"
     """Time limit of a call to Kafka."""
