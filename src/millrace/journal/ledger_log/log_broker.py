@@ -32,6 +32,8 @@ from millrace.storage.scratch import own_folder, scratch_folder
 from millrace.storage.store import Store, storage_errors
 
 _ADOPTION: Final = "adoption-"
+_FRESH_MS_MAX: Final = 60_000
+"""A publish follows its put at once; an owner before this one may have had a shorter grace."""
 _logger: Final = logging.getLogger(__name__)
 
 
@@ -218,7 +220,7 @@ class LogBroker(EmbeddedBroker):
         if file.put_at_ms is None:
             return False
         age_ms = abs(self._store.now_ms() - file.put_at_ms)
-        return age_ms < ms(self._config.unfinished_grace) / 2
+        return age_ms < min(_FRESH_MS_MAX, ms(self._config.unfinished_grace) / 2)
 
     def _check_object(self, file: SegmentFile) -> SegmentFile:
         """A whole file that another process has put into the bucket."""

@@ -139,10 +139,11 @@ def _log_opener(
         log = decision_log(store, workspace_id, ledger, config)
         if isinstance(store, LocalStore):
             store.path(FOLDER)  # A link that leads elsewhere is refused.
-        if recorded_ledger(store) != _without_password(ledger):
-            store.probe()
-            if not record_home(store, workspace_id, EMBEDDED, ledger):
-                resolve_ledger(store, EMBEDDED, ledger)  # Another process was first.
+        is_noted = recorded_ledger(store) == _without_password(ledger)
+        if not is_noted or ledger != FILES:
+            store.probe()  # Otherwise the log does, while it is read.
+        if not is_noted and not record_home(store, workspace_id, EMBEDDED, ledger):
+            resolve_ledger(store, EMBEDDED, ledger)  # Another process was first.
         return LogBroker.open_log(
             store,
             FOLDER,
