@@ -106,7 +106,7 @@ PURE = {
     "keys/split.py",
     "keys/key_ranges.py",
     "keys/rotated_clock.py",
-    "keys/rendezvous.py",
+    "keys/consistent_hash.py",
     "identity/code.py",
     "identity/reflection.py",
     "storage/documents.py",

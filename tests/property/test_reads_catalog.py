@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.laws import examples
 from tests.unit.reads.model.test_catalog import catalog
 
+from millrace.reads.model.journal_catalog import ids_of, runs_of
 from millrace.reads.model.slice_progress import Hints
 from millrace.reads.model.tags import tag_of
 
@@ -46,3 +47,12 @@ def test_a_catalog_answers_as_loops_do(bindings: Bindings, data: st.DataObject) 
         for other in readers(n, hint)
         if tag_of(other, hint) != tag_of(n, j)
     )
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.sets(st.integers(0, 30)))
+def test_runs_of_journals_stand_for_the_journals(journals: set[int]) -> None:
+    ids = np.array(sorted(journals), np.int64)
+    runs = runs_of(ids)
+    assert ids_of(runs).tolist() == ids.tolist()
+    assert len(runs) == 2 * sum(journal - 1 not in journals for journal in journals)

@@ -12,6 +12,7 @@ Everything here is pure: the same rows give the same partitions in every process
 `pmod(hash(customer), 4)` gives them too.
 """
 
+from millrace.keys.consistent_hash import choose
 from millrace.keys.key_ranges import KEY_MAX, WHOLE, KeyRange, tile, unsigned
 from millrace.keys.partitioner import (
     BroadcastPartitioner,
@@ -22,7 +23,6 @@ from millrace.keys.partitioner import (
     RoundRobinPartitioner,
 )
 from millrace.keys.range_partitioner import RangePartitioner, sample_bounds
-from millrace.keys.rendezvous import choose
 from millrace.keys.rotated_clock import rotated_clock
 from millrace.keys.spark_hash import PARTITIONS_MAX, check_partitions, hash32, partition_ids
 from millrace.keys.split import PartitionedBatch, split, split_stream

@@ -1,7 +1,7 @@
 """Which slice reads a journal. Pure.
 
 The member whose range holds all its rows, if the journal's labels fix the key; else any member,
-chosen by highest random weight, so that most journals stay where they are when members change. A
+chosen by consistent hashing, so that most journals stay where they are when members change. A
 journal of several bindings has one reader, so that it is read once.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace.journal.core.values import JournalInfo
+from millrace.keys.consistent_hash import choose
 from millrace.keys.key_ranges import KeyRange
-from millrace.keys.rendezvous import choose
 from millrace.reads.model.coordinated_read import Binding
 from millrace.reads.model.labels import fixed_place
 
@@ -22,4 +22,4 @@ def assign(journal: JournalInfo, bindings: Sequence[Binding], ranges: Sequence[K
         fixed = fixed_place(journal, binding.key)
         if fixed is not None:
             return next(n for n, key_range in enumerate(ranges) if key_range.contains(fixed))
-    return choose(f"{bindings[0].name}/{journal.name}", range(len(ranges)))
+    return choose(f"{bindings[0].name}/{journal.name}", len(ranges))

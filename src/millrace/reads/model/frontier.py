@@ -57,7 +57,8 @@ class Frontier:
         self._read: Ints = np.empty(0, np.int64)
         self._read_handed: Ints = np.empty(0, np.int64)
         self._reported: Mask = np.empty(0, np.bool_)
-        self._points = Points.empty()
+        self._points: list[Points] = []
+        """Commits that are not shown, in the parts in which they came."""
         self._rolled_back = RolledBack.empty()
         self._rolled_back_known = {(t, p, b) for t, p, b, *_ in base.rolled_back.rows()}
         self._waiting = UnmetHints()
@@ -72,14 +73,13 @@ class Frontier:
             pairs = self._number(points.tag, points.producer)
             np.maximum.at(self._per_pair.committed, pairs, points.clock)
             fresh = points.clock > self._per_pair.shown[pairs]
-            self._points = Points.concat([self._points, points.take(fresh)])
+            self._points.append(points.take(fresh))
         self._open(opens)
         self._roll_back(progress.rolled_back)
         if len(progress.reads):
             tags = self._number_tags(progress.reads.tag)
             self._read[tags] = progress.reads.offset
         self._hint(progress.hints, catalog, now_ms)
-        self._waiting.settle(self._per_pair.committed, self._per_pair.shown)
 
     def forget(self, tags: Ints) -> None:
         """Stop waiting for tags that are not read any more: their journals are gone."""
@@ -152,10 +152,10 @@ class Frontier:
         is_left = [(t, p, b) not in handed_out for t, p, b, *_ in self._rolled_back.rows()]
         self._rolled_back = self._rolled_back.take(np.array(is_left, np.bool_))
         self._drop_shown()
-        self._waiting.settle(self._per_pair.committed, self._per_pair.shown)
 
     def unmet(self) -> tuple[UnmetHint, ...]:
         """Hints that are not met, oldest first."""
+        self._settle()
         tags, producers = self._pairs.firsts, self._pairs.producers
         return tuple(
             UnmetHint(
@@ -198,8 +198,9 @@ class Frontier:
         if len(fresh):
             self._reported[fresh] = True
             known = self._tags.values[fresh]
-            pairs = np.flatnonzero(np.isin(self._pairs.firsts, known))
-            self._per_pair.begin[pairs] = NONE
+            begun = np.flatnonzero(self._per_pair.begin[: len(self._pairs)] != NONE)
+            is_of_these = np.isin(self._pairs.parts(begun)[0], known)
+            self._per_pair.begin[begun[is_of_these]] = NONE
 
     def _has_reported(self, tags: Ints) -> Mask:
         numbers = self._tags.find(tags)
@@ -242,7 +243,7 @@ class Frontier:
         count = len(self._pairs)
         shown = self._per_pair.shown[:count].copy()
         begins = self._per_pair.begin[:count].copy()
-        points = self._points
+        points = self._joined_points()
         if len(points):
             pairs = self._number(points.tag, points.producer)
             ready = points.clock < self._bounds(pairs)
@@ -256,13 +257,22 @@ class Frontier:
         """Of each pair, the lowest clock of its producer that waits for something."""
         tags, producers = self._pairs.parts(pairs)
         numbers = self._producers.number(self._cohorts[bindings_of(tags)], producers)
+        self._settle()
         return self._waiting.bounds(len(self._producers), _NO_BOUND)[numbers]
 
+    def _settle(self) -> None:
+        """Drop hints that are met by now. Reports only add: there may be very many of them."""
+        self._waiting.settle(self._per_pair.committed, self._per_pair.shown)
+
+    def _joined_points(self) -> Points:
+        self._points = [Points.concat(self._points)]
+        return self._points[0]
+
     def _drop_shown(self) -> None:
-        points = self._points
+        points = self._joined_points()
         if len(points):
             pairs = self._number(points.tag, points.producer)
-            self._points = points.take(points.clock > self._per_pair.shown[pairs])
+            self._points = [points.take(points.clock > self._per_pair.shown[pairs])]
 
     def _number(self, tags: Ints, producers: Ints) -> Ints:
         pairs = self._pairs.number(tags, producers)

@@ -82,6 +82,25 @@ def catalog_of(
     return JournalCatalog(read.cohorts(), tuple(ids), JournalId(highest))
 
 
+def runs_of(ids: Ints) -> Ints:
+    """Ids in order as runs: the first of each and the one behind its last, in turn.
+
+    Most journals of a binding were made one after the other, so there are few.
+    """
+    if not len(ids):
+        return ids
+    edges = np.flatnonzero(np.diff(ids) != 1)
+    firsts, lasts = np.append(0, edges + 1), np.append(edges, len(ids) - 1)
+    return np.column_stack([ids[firsts], ids[lasts] + 1]).ravel()
+
+
+def ids_of(runs: Ints) -> Ints:
+    """The ids of runs."""
+    firsts, lengths = runs[::2], runs[1::2] - runs[::2]
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(firsts - before, lengths) + np.arange(lengths.sum())
+
+
 def is_read(binding: Binding, journal: JournalInfo) -> bool:
     """Whether a binding reads a journal. Millrace's own journals must be named."""
     if under(_OWN, journal.name) and not under(_OWN, binding.prefix):

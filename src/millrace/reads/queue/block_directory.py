@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
+from millrace.reads.model.checkpoint import ShownClock
 from millrace.reads.model.number_tables import Table
 from millrace.reads.model.tags import Clocks, Ints
 from millrace.reads.queue.blocks import Block, Entries, Lsn
@@ -156,6 +157,13 @@ class Directory:
         blocks = [self._blocks[Lsn(lsn)] for lsn in spans.lsn[hit].tolist()]
         above = view.above
         return [Candidate(block, False, max(block.summary.lowest, above + 1)) for block in blocks]  # noqa: FBT003
+
+    def touching(self, shown: ShownClock) -> ShownClock:
+        """The clocks that some row in a block may not be above."""
+        lowest = min((block.summary.lowest for block in self._blocks.values()), default=None)
+        if lowest is None:
+            return ShownClock.empty()
+        return shown.take(shown.clock >= np.uint64(lowest))
 
     def review(self, consumed: Consumed) -> CommitReview:
         """Which blocks are dead, and which may have become so for the most part."""

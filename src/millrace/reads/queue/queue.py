@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.errors import StorageError
-from millrace.reads.model.checkpoint import RolledBack, ShownClock
+from millrace.reads.model.checkpoint import Checkpoint, RolledBack, ShownClock, merge
 from millrace.reads.model.clock_windows import Visible
 from millrace.reads.queue import block_compaction, row_order
 from millrace.reads.queue.block_directory import Candidate, Directory
@@ -78,6 +78,8 @@ class Queue:
         self._young: list[Lsn] = []
         """Blocks since the last release; then blocks that one release did not free."""
         self._aging: list[Lsn] = []
+        self._shown = ShownClock.empty()
+        """What was released, as far as blocks may have rows of it."""
         self._is_limit_on = True
         self._failure: Exception | None = None
 
@@ -127,16 +129,21 @@ class Queue:
         return row_order.together(ordered, self._limits.batch_rows_target)
 
     def release(self, shown: ShownClock, rolled_back: RolledBack) -> Replies:
-        """Free what a committed checkpoint, whole and merged, shows or says is rolled back."""
+        """Free what a committed checkpoint shows or says is rolled back.
+
+        `shown` is what changed since the last release; `rolled_back` is whole.
+        """
         with self._driven():
             self._punch_put_off()
-            consumed = Consumed(shown, rolled_back)
+            self._shown = merge(Checkpoint(shown=self._shown), Checkpoint(shown=shown)).shown
+            consumed = Consumed(self._shown, rolled_back)
             review = self._directory.review(consumed)
             self._directory.remove(review.dead)
             self._free(review.dead)
             self._free(self._look_at(review.suspects, consumed))
             self._free(self._move_out_of_sparse(consumed))
             self._free(self._join_small(consumed))
+            self._shown = self._directory.touching(self._shown)
             return self._drain()
 
     def used_bytes(self) -> int:

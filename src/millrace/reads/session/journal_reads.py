@@ -127,14 +127,27 @@ class JournalReads:
             by_reader.setdefault(reader, []).extend(tags)
             for tag in tags:
                 self.names[tag], self.readers[tag] = journal.name, reader
-        return [Send(reader, self._start(tags, context)) for reader, tags in by_reader.items()]
+        shown = self._shown_by_reader(context.shown)
+        nothing = ShownClock.empty()
+        return [
+            Send(reader, self._start(tags, context, shown.get(reader, nothing)))
+            for reader, tags in by_reader.items()
+        ]
+
+    def _shown_by_reader(self, shown: ShownClock) -> dict[int, ShownClock]:
+        """The shown clocks of tags that are read, by the slice that reads them."""
+        readers = np.array([self.readers.get(Tag(tag), -1) for tag in shown.tag.tolist()], np.int64)
+        order = np.argsort(readers, kind="stable")
+        edges = np.flatnonzero(np.diff(readers[order])) + 1
+        parts = np.split(order, edges) if len(order) else []
+        return {int(readers[places[0]]): shown.take(places) for places in parts}
 
     def name_of(self, tag: int) -> str:
         """The journal and the binding of a tag, for messages."""
         binding = self._bindings[binding_of(tag)].name
         return f"{self.names.get(Tag(tag), f'journal {journal_of(tag)}')} ({binding})"
 
-    def _start(self, tags: Sequence[Tag], context: StartContext) -> StartReads:
+    def _start(self, tags: Sequence[Tag], context: StartContext, shown: ShownClock) -> StartReads:
         rows: list[tuple[int, ...]] = []
         for tag in tags:
             offset = self._resume.get(tag)
@@ -146,9 +159,9 @@ class JournalReads:
             if context.replay_ends is not None:
                 until = context.replay_ends.get(tag, offset)
             rows.append((tag, offset, until))
-        of_these = np.isin(context.shown.tag, np.array(tags, np.int64))
+        of_these = np.isin(shown.tag, np.array(tags, np.int64))
         return StartReads(
             starts=Starts.of(rows),
             names=tuple(self.names[tag] for tag in tags),
-            shown=ShownClock.concat([context.shown.take(of_these)]),
+            shown=shown.take(of_these),
         )

@@ -92,6 +92,7 @@ class FreeRows:
     """Let every queue free the rows that are shown."""
 
     shown: ShownClock
+    """What changed since the last time."""
     rolled_back: RolledBack
 
 
@@ -110,6 +111,8 @@ class SessionState:
         self.handed_out = HandedOut()
         self._prepared = list(resumed.prepared)
         self._number = resumed.last_number
+        self._freed = resumed.committed.number
+        """Queues were told what checkpoints up to this one show."""
         self._replay_ends = _read_offsets(merge(resumed.committed, *resumed.prepared))
         self._deferred: list[tuple[int, Reported]] = []
         """Reports that name journals which are not in the catalog yet, with their slice."""
@@ -251,7 +254,9 @@ class SessionState:
     def on_committed(self, number: CheckpointNumber, whole: Checkpoint) -> list[SessionAction]:
         """A commit is stored; `whole` is the merged checkpoint."""
         self.handed_out.remove_upto(number)
-        return [FreeRows(whole.shown, whole.rolled_back)]
+        news = whole.shown.take(whole.shown.number > self._freed)
+        self._freed = max(self._freed, number)
+        return [FreeRows(news, whole.rolled_back)]
 
     # Transactions that do not end.
     def on_release(self, producer: int | None = None) -> tuple[UnmetHint, ...]:

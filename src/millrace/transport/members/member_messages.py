@@ -20,13 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.errors import DataLost, MillraceError, UserError
-from millrace.journal.core.journal_names import JournalId
 from millrace.journal.core.number_ranges import Int64
 from millrace.journal.core.row_format import CLOCK, OFFSET, PRODUCER
 from millrace.reads.model.checkpoint import RolledBack, ShownClock
 from millrace.reads.model.clock_windows import Visible
-from millrace.reads.model.coordinated_read import CohortNumber
-from millrace.reads.model.journal_catalog import JournalCatalog
 from millrace.reads.model.number_tables import Table, pack, unpack
 from millrace.reads.model.session_messages import (
     Abandon,
@@ -39,12 +36,19 @@ from millrace.reads.model.session_messages import (
     StopReads,
 )
 from millrace.reads.model.slice_progress import SliceProgress
-from millrace.reads.model.tags import TAG, Ints
+from millrace.reads.model.tags import TAG
 from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsAccepted
 from millrace.transport.flight import arrow_envelope, wire
 from millrace.transport.flight.arrow_envelope import aligned, schema_of
 from millrace.transport.flight.byte_batches import BYTES, byte_batch
 from millrace.transport.flight.wire import wrong
+from millrace.transport.members.catalog_fields import (
+    CatalogFields,
+    read_catalog,
+    read_ints,
+    write_catalog,
+    write_ints,
+)
 
 _KINDS_MAX: Final = 256
 _MEMBERS_MAX: Final = 2**16
@@ -120,38 +124,12 @@ class _Field:
     read: Callable[[Any], Any] = lambda value: value
 
 
-class _CatalogFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    cohorts: tuple[Int64, ...]
-    journals: tuple[pa.Array, ...]
-    highest: Int64
-
-
 def _tables(kind: type[Any]) -> _Field:
     def read(data: pa.Buffer) -> Table:
         table: Table = unpack(data, [kind])[0]
         return table
 
     return _Field(pa.Buffer, lambda table: pa.py_buffer(pack([table])), read)
-
-
-def _write_ints(numbers: Ints) -> pa.Array:
-    return pa.array(numbers, pa.int64())
-
-
-def _read_ints(numbers: pa.Array) -> Ints:
-    if numbers.type != pa.int64() or numbers.null_count:
-        raise wrong("whole numbers", numbers.type)
-    return np.asarray(numbers.to_numpy(), np.int64)
-
-
-def _write_catalog(catalog: JournalCatalog) -> _CatalogFields:
-    journals = tuple(map(_write_ints, catalog.journals))
-    return _CatalogFields(tuple(catalog.cohorts), journals, catalog.highest)
-
-
-def _read_catalog(sent: _CatalogFields) -> JournalCatalog:
-    cohorts = tuple(map(CohortNumber, sent.cohorts))
-    return JournalCatalog(cohorts, tuple(map(_read_ints, sent.journals)), JournalId(sent.highest))
 
 
 def _read_error(text: str) -> MillraceError:
@@ -163,8 +141,8 @@ def _read_error(text: str) -> MillraceError:
 
 _WHOLE: Final = _Field(Int64)
 _TEXTS: Final = _Field(tuple[str, ...])
-_INTS: Final = _Field(pa.Array, _write_ints, _read_ints)
-_CATALOG: Final = _Field(_CatalogFields, _write_catalog, _read_catalog)
+_INTS: Final = _Field(pa.Array, write_ints, read_ints)
+_CATALOG: Final = _Field(CatalogFields, write_catalog, read_catalog)
 _ERROR: Final = _Field(str, lambda error: wire.encode_error(error).decode(), _read_error)
 _PROGRESS: Final = _Field(
     pa.Buffer, lambda progress: pa.py_buffer(progress.to_bytes()), SliceProgress.from_bytes

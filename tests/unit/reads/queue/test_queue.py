@@ -64,6 +64,19 @@ def test_rows_that_were_released_do_not_come_again_with_the_rest_of_their_block(
     assert rows_of(queue.read(window((A, 1, 8, 10)))) == rows[8:]
 
 
+def test_a_block_goes_when_all_its_producers_are_shown_by_one_checkpoint_or_another() -> None:
+    queue, _ = fake_queue()
+    both = [*stretch(A, 1, range(1, 4)), *stretch(B, 2, range(4, 10))]
+    send(queue, both, stretch(A, 3, [20]))
+    queue.release(shown({(A, 1): 3}), rolled_back())
+    assert queue.stats().rows == 10
+    queue.release(shown({(B, 2): 9}), rolled_back())
+    assert queue.stats().rows == 1, "the first release is remembered"
+    assert len(queue._shown) == 0, "no row is left that it could be about"
+    queue.release(shown({(A, 3): 20}), rolled_back())
+    assert queue.stats().blocks == 0
+
+
 def test_a_rolled_back_row_never_appears_with_its_producers_next_commit() -> None:
     """Last commit 10, rows 15 and 18, rollback, row 25, ACK 30 shows 25 alone."""
     queue, _ = fake_queue()

@@ -170,6 +170,11 @@ def test_a_commit_says_what_journals_are_needed_from_and_frees_what_is_shown() -
 
     assert isinstance(free, FreeRows)
     assert free.shown.rows() == state.whole.shown.rows()
+    state.on_message(0, report(B, 20, upto=5), 0)
+    later = handed_out(state.next_checkpoint())
+    (free,) = state.on_committed(later.number, state.whole)
+    assert isinstance(free, FreeRows)
+    assert free.shown.rows() == later.shown.rows(), "queues know the rest"
     with pytest.raises(UserError, match=r"checkpoint 1 is not there .*\n.*committed: none"):
         state.visible(number)
 

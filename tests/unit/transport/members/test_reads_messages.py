@@ -64,6 +64,7 @@ def tables(kind: type[Any]) -> st.SearchStrategy[Any]:
 
 
 INTS = st.lists(NUMBERS, max_size=5).map(lambda values: np.array(values, np.int64))
+JOURNALS = st.sets(st.integers(0, 20)).map(lambda ids: np.array(sorted(ids), np.int64))
 STARTS = st.lists(st.tuples(NUMBERS, NUMBERS, st.integers(-1, 9), TEXTS), max_size=4)
 PROGRESS = st.builds(
     SliceProgress,
@@ -80,7 +81,7 @@ SAID_BY_SESSION = st.one_of(
         st.builds(
             JournalCatalog,
             st.lists(NUMBERS, max_size=3).map(tuple),
-            st.lists(INTS, max_size=3).map(tuple),
+            st.lists(JOURNALS, max_size=3).map(tuple),
             NUMBERS,
         ),
     ),
@@ -215,6 +216,12 @@ def sent(kind: str, **fields: object) -> bytes:
     return arrow_envelope.encode({"type": kind, **fields})
 
 
+def catalog_of_runs(runs: list[int]) -> bytes:
+    """A catalog with these runs of journals."""
+    journals = (pa.array(runs, pa.int64()),)
+    return sent("CatalogUpdate", catalog={"cohorts": [0], "journals": journals, "highest": 9})
+
+
 @pytest.mark.parametrize(
     "envelope",
     [
@@ -227,6 +234,11 @@ def sent(kind: str, **fields: object) -> bytes:
         sent("Abandon", producer=True),
         sent("Abandon", producer=1, other=2),
         sent("CatalogUpdate", catalog=[1, 2, 3]),
+        catalog_of_runs([1]),
+        catalog_of_runs([5, 5]),
+        catalog_of_runs([3, 5, 4, 9]),
+        catalog_of_runs([-2, 5]),
+        catalog_of_runs([0, 2**40]),
         sent("CatalogUpdate", catalog={"cohorts": [0], "journals": [17], "highest": 0}),
         sent("StartReads", starts=0, names=["a"], shown=2),
         sent("OpenStreams", addresses=["a", 7]),
