@@ -26,20 +26,20 @@ class CatalogFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A catalog as it is sent: of each binding the runs of its journals."""
 
     cohorts: tuple[Int64, ...]
-    journals: tuple[pa.Array, ...]
+    runs: tuple[pa.Array, ...]
     highest: Int64
 
 
 def write_catalog(catalog: JournalCatalog) -> CatalogFields:
     """As it is sent."""
-    journals = tuple(write_ints(runs_of(ids)) for ids in catalog.journals)
-    return CatalogFields(tuple(catalog.cohorts), journals, catalog.highest)
+    runs = tuple(write_ints(runs_of(ids)) for ids in catalog.journals)
+    return CatalogFields(tuple(catalog.cohorts), runs, catalog.highest)
 
 
 def read_catalog(sent: CatalogFields) -> JournalCatalog:
     """As it was; runs that are not in order are refused."""
     cohorts = tuple(map(CohortNumber, sent.cohorts))
-    return JournalCatalog(cohorts, tuple(map(_read_runs, sent.journals)), JournalId(sent.highest))
+    return JournalCatalog(cohorts, tuple(map(_read_runs, sent.runs)), JournalId(sent.highest))
 
 
 def write_ints(numbers: Ints) -> pa.Array:

@@ -218,8 +218,8 @@ def sent(kind: str, **fields: object) -> bytes:
 
 def catalog_of_runs(runs: list[int]) -> bytes:
     """A catalog with these runs of journals."""
-    journals = (pa.array(runs, pa.int64()),)
-    return sent("CatalogUpdate", catalog={"cohorts": [0], "journals": journals, "highest": 9})
+    sent_runs = (pa.array(runs, pa.int64()),)
+    return sent("CatalogUpdate", catalog={"cohorts": [0], "runs": sent_runs, "highest": 9})
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def catalog_of_runs(runs: list[int]) -> bytes:
         catalog_of_runs([3, 5, 4, 9]),
         catalog_of_runs([-2, 5]),
         catalog_of_runs([0, 2**40]),
-        sent("CatalogUpdate", catalog={"cohorts": [0], "journals": [17], "highest": 0}),
+        sent("CatalogUpdate", catalog={"cohorts": [0], "runs": [17], "highest": 0}),
         sent("StartReads", starts=0, names=["a"], shown=2),
         sent("OpenStreams", addresses=["a", 7]),
         sent("OpenStreams"),
