@@ -123,12 +123,12 @@ def _hint_cleared_elsewhere(patch: pytest.MonkeyPatch) -> None:
         tags, producers = self._pairs.firsts, self._pairs.producers
         cohorts = self._cohorts[bindings_of(tags)]
         committed = self._per_pair.committed[: len(tags)]
-        waiting = self._waiting
-        keep = np.ones(len(waiting), np.bool_)
-        for place, (source, clock) in enumerate(zip(waiting._source, waiting._clock, strict=True)):
+        waits = self._waiting._joined()
+        keep = np.ones(len(waits), np.bool_)
+        for place, (source, clock) in enumerate(zip(waits.source, waits.clock, strict=True)):
             alike = (producers == producers[source]) & (cohorts == cohorts[source])
             keep[place] = not (alike & (committed > clock)).any()
-        waiting._keep(keep)
+        self._waiting._keep(keep)
 
     patch.setattr(Frontier, "apply", hasty)
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.errors import UserError
-from millrace.keys import KEY_MAX, WHOLE, KeyRange, choose, rotated_clock, tile, unsigned
+from millrace.keys import KEY_MAX, WHOLE, KeyRange, rotated_clock, tile, unsigned
 
 SHIFTED = {1: 0x80000000, 2: 0x40000000, 3: 0xC0000000, 4: 0x20000000}
 
@@ -71,37 +71,3 @@ def test_empty_and_outlying_ranges_are_refused(begin: int, end: int) -> None:
 
 def test_hashes_are_places_in_the_key_space() -> None:
     assert unsigned(pa.array([-1, 0, 1], pa.int32())).tolist() == [KEY_MAX, 0, 1]
-
-
-def test_the_choice_for_a_name_never_changes() -> None:
-    assert [choose(name, ["x", "y", "z"]) for name in ("a", "b", "c", "d")] == [1, 2, 2, 0]
-
-
-def test_the_choice_does_not_depend_on_the_order_of_members() -> None:
-    members: list[str | int] = ["x", "y", 3, 4]
-    for name in map(str, range(200)):
-        chosen = members[choose(name, members)]
-        assert members[::-1][choose(name, members[::-1])] == chosen
-
-
-def test_a_member_that_leaves_moves_only_its_own_names() -> None:
-    members = [f"host-{n}" for n in range(8)]
-    stayed = [m for m in members if m != "host-3"]
-    for name in map(str, range(2000)):
-        before, after = members[choose(name, members)], stayed[choose(name, stayed)]
-        assert before in ("host-3", after)
-
-
-def test_names_spread_over_members() -> None:
-    counts = np.bincount([choose(f"journal/{n}", range(10)) for n in range(10_000)], minlength=10)
-    assert counts.min() > 800
-    assert counts.max() < 1200
-
-
-def test_a_name_and_a_number_are_different_members() -> None:
-    assert any(choose(name, ["1", 1]) == 1 for name in map(str, range(50)))
-
-
-def test_nobody_cannot_be_chosen() -> None:
-    with pytest.raises(UserError, match="nobody to choose for 'a'"):
-        choose("a", [])
