@@ -14,17 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from millrace.config import Config, checked_config
-from millrace.datasets.dataset import Dataset
-from millrace.execute.shuffle_requests import FileOptions, ShuffleArguments
 from millrace.journal.api import Journals
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.keys import Partitioner
 from millrace.names import path_text
-from millrace.pipeline.define.job import Job
-from millrace.reads.api import ReadSession
-from millrace.reads.model.coordinated_read import CoordinatedRead
-from millrace.reads.session_run import SessionOptions
-from millrace.scan.input_files import Paths
 from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.workspace_runtime import WorkspaceRuntime
@@ -41,7 +34,12 @@ from millrace.workspace_upkeep import WorkspaceUpkeep
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from millrace.datasets.dataset import Dataset
     from millrace.execute.map_task import Reuse
+    from millrace.pipeline.define.job import Job
+    from millrace.reads.api import ReadSession
+    from millrace.reads.model.coordinated_read import CoordinatedRead
+    from millrace.scan.input_files import Paths
 
 
 def open(  # noqa: A001 - `millrace.open` reads as what it does
@@ -203,7 +201,8 @@ class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
             >>> [size.rows for size in shuffle.sizes]
             [1, 2, 0, 0]
         """
-        from millrace.spark.frames import frame_shuffle  # noqa: PLC0415 - reading needs no Spark
+        from millrace.execute.shuffle_requests import FileOptions, ShuffleArguments  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.frames import frame_shuffle  # noqa: PLC0415 - as above
 
         arguments = ShuffleArguments(
             keys=keys,
@@ -225,7 +224,7 @@ class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
             >>> ws.read_parquet("orders/*.parquet").columns
             ['cust_id', 'amount']
         """
-        return self._runtime.read_files(paths, "parquet")
+        return self._runtime.datasets.read_files(paths, "parquet")
 
     def read_arrow(self, paths: Paths) -> Dataset:
         """Arrow IPC files as a dataset.
@@ -234,7 +233,7 @@ class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
             >>> ws.read_arrow("orders.arrow").columns
             ['cust_id', 'amount']
         """
-        return self._runtime.read_files(paths, "arrow")
+        return self._runtime.datasets.read_files(paths, "arrow")
 
     def read_csv(
         self,
@@ -250,7 +249,7 @@ class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
             >>> ws.read_csv("orders.csv").arrow_schema.types
             [DataType(int64), DataType(int64)]
         """
-        return self._runtime.read_files(
+        return self._runtime.datasets.read_files(
             paths, "csv", schema, {"delimiter": delimiter, "header": header}
         )
 
@@ -261,7 +260,7 @@ class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
             >>> ws.read_json("orders.json").columns
             ['cust_id', 'amount']
         """
-        return self._runtime.read_files(paths, "json", schema)
+        return self._runtime.datasets.read_files(paths, "json", schema)
 
     def from_arrow(self, data: object) -> Dataset:
         """Rows in memory as a dataset: a Table, RecordBatch, RecordBatchReader or a DataFrame.
@@ -272,7 +271,7 @@ class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
             >>> ws.from_arrow(pa.table({"x": [1, 2]})).columns
             ['x']
         """
-        return self._runtime.read_arrow_rows(data)
+        return self._runtime.datasets.read_arrow_rows(data)
 
     def job(self, name: str) -> Job:
         """A pipeline: add `source`, `map` and sinks, then `run`.
@@ -284,6 +283,8 @@ class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
             >>> job.source("texts", mr.files("texts/*.txt")).columns
             ['path', 'size', 'modified']
         """
+        from millrace.pipeline.define.job import Job  # noqa: PLC0415 - its steps have SQL, which is large
+
         return Job(name, self._runtime.jobs())
 
     def reads(
@@ -319,6 +320,9 @@ class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
             >>> found.num_rows
             3
         """
+        from millrace.reads.session_run import SessionOptions  # noqa: PLC0415 - most processes have no session
+        from millrace.spark.read_sessions import read_session  # noqa: PLC0415 - as above
+
         options = SessionOptions(
             members=members,
             last_commit=last_commit,
@@ -326,7 +330,7 @@ class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
             take_over=take_over,
             restart=restart,
         )
-        return self._runtime.read_session(read, options, on_spark=on_spark)
+        return read_session(self._runtime, read, options, on_spark=on_spark)
 
     def open_shuffle(self, query_id: int | str, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number or its name. Needs no Spark.

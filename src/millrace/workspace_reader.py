@@ -186,14 +186,14 @@ class DataFrameReader:
             >>> ws.read.table("orders").count()
             3
         """
-        return Dataset(self._runtime.views.table(tableName), self._runtime.dataset_runner())
+        return self._runtime.datasets.table(tableName)
 
     def _dataset(self, path: str | os.PathLike[str] | list[str] | None) -> Dataset:
         form, is_plain = self._format.lower(), self._schema is None and not self._options
         if form in _NATIVE and is_plain:
             if not path:
                 raise UserError("load() has no path\n  to fix: name a file or a folder")
-            return self._runtime.read_files(path, form)
+            return self._runtime.datasets.read_files(path, form)
         reader, paths = self._reader(), None if path is None else _whole_paths(path)
         frame = reader.load() if paths is None else reader.load(paths)
         return self._frame(frame, [self._format, paths])
@@ -214,7 +214,7 @@ class DataFrameReader:
     def _frame(self, frame: DataFrame, call: list[Any] | None = None) -> Dataset:
         """The rows of a DataFrame; `call` is the format and what the reader was given."""
         whole = None if call is None else [*call, self._schema, sorted(self._options.items())]
-        return self._runtime.read_frame(frame, None, whole)
+        return self._runtime.datasets.read_frame(frame, None, whole)
 
 
 def _whole_paths(path: Any) -> Any:  # noqa: ANN401 - as in PySpark

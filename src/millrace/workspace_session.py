@@ -8,19 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlglot import exp
-
-from millrace.datasets.column_arguments import object_tree
-from millrace.datasets.correlated_dataset import correlated_call
-from millrace.datasets.dataset import Dataset
-from millrace.errors import UserError
-from millrace.plan.builders.name_resolution import resolve
 from millrace.spark.workspace_runtime import WorkspaceRuntime
-from millrace.sql.expressions import as_user_error
-from millrace.sql.parser import canonical
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+    from millrace.datasets.dataset import Dataset
 
 OF_SPARK: Final = frozenset(
     {
@@ -111,32 +104,20 @@ class TableFunctions:
         """Numbers in a column `id`. The partitions are chosen here."""
         del numPartitions
         first, last = (0, start) if end is None else (start, end)
-        return self._rows("range", f"{int(first)}, {int(last)}, {int(step)}")
+        text = f"SELECT * FROM range({int(first)}, {int(last)}, {int(step)})"  # noqa: S608 - of numbers
+        return self._runtime.datasets.sql(text, None, {})
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a function of columns
         if name not in _TABLE_FUNCTIONS:
             raise AttributeError(f"there is no table-valued function {name!r}")
 
         def call(*columns: Column, **named: Column) -> Dataset:
-            given = [*columns, *named.values()]
-            trees = [object_tree(column) for column in given]
-            try:
-                with as_user_error(f"tvf.{name}()"):
-                    known = [resolve(tree, ()) for tree in trees]
-            except UserError as reason:  # It names columns of a dataset around it.
-                made = exp.Anonymous(this=name, expressions=trees)
-                return correlated_call(self._runtime.dataset_runner(), made, reason)
-            return self._rows(name, ", ".join(map(canonical, known)))
+            return self._runtime.datasets.table_function(name, [*columns, *named.values()])
 
         return call
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *_TABLE_FUNCTIONS})
-
-    def _rows(self, name: str, arguments: str) -> Dataset:
-        text = f"SELECT * FROM {name}({arguments})"  # noqa: S608 - of a known name and columns
-        relation = self._runtime.views.statement(text, None)
-        return Dataset(relation, self._runtime.dataset_runner())
 
 
 class WorkspaceCatalog:
@@ -147,13 +128,13 @@ class WorkspaceCatalog:
 
     def dropTempView(self, viewName: str) -> bool:  # noqa: N802, N803 - as in PySpark
         """Forget a view of the workspace, else one of Spark; False if there is none."""
-        if self._runtime.views.drop(viewName):
+        if self._runtime.datasets.views.drop(viewName):
             return True
         return self._runtime.spark.catalog.dropTempView(viewName)
 
     def tableExists(self, tableName: str, dbName: str | None = None) -> bool:  # noqa: N802, N803
         """Whether there is a view or a table of this name."""
-        if dbName is None and self._runtime.views.has(tableName):
+        if dbName is None and self._runtime.datasets.views.has(tableName):
             return True
         return self._runtime.spark.catalog.tableExists(tableName, dbName)
 

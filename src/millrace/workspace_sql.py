@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import string
-import uuid
-from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millrace.datasets.column_arguments import column_text, is_column
-from millrace.datasets.dataset import Dataset
-from millrace.datasets.dataset_base import relation_in
-from millrace.datasets.sql_views import SqlViews
-from millrace.plan.relation import Relation, relation_of
-from millrace.plan.statements.parameters import Arguments
-from millrace.scan.input_files import Paths
 from millrace.spark.workspace_runtime import WorkspaceRuntime
-from millrace.workspace_reader import DataFrameReader
 from millrace.workspace_session import TableFunctions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from millrace.datasets.dataset import Dataset
+    from millrace.plan.statements.parameters import Arguments
+    from millrace.scan.input_files import Paths
     from millrace.spark.udfs.table_functions import UserTableFunctions
     from millrace.spark.udfs.udf_registry import UdfRegistry
+    from millrace.workspace_reader import DataFrameReader
 
 
 class WorkspaceSql:
@@ -52,11 +43,7 @@ class WorkspaceSql:
             >>> ws.sql("SELECT max({o.amount}) AS most FROM {o}", o=orders).columns
             ['most']
         """
-        if not kwargs:
-            return self._dataset(self._runtime.views.statement(sqlQuery, args))
-        with SqlFormat(self._runtime.views) as names:
-            text = names.vformat(sqlQuery, (), kwargs)
-            return self._dataset(self._runtime.views.statement(text, args))
+        return self._runtime.datasets.sql(sqlQuery, args, kwargs)
 
     @property
     def udf(self) -> UdfRegistry:
@@ -70,7 +57,7 @@ class WorkspaceSql:
             >>> ws.sql("SELECT max(twice(amount)) AS most FROM orders").collect()
             [Row(most=60)]
         """
-        return self._runtime.dataset_runner().registry
+        return self._runtime.datasets.runner.registry
 
     @property
     def udtf(self) -> UserTableFunctions:
@@ -93,7 +80,7 @@ class WorkspaceSql:
             >>> ws.sql("SELECT count(*) AS n FROM customers").columns
             ['n']
         """
-        self._runtime.views.put(name, self._relation(rows))
+        self._runtime.datasets.view(name, rows)
 
     def table(self, tableName: str) -> Dataset:  # noqa: N803 - as in PySpark
         """The dataset of a view, or of a table of Spark's catalog.
@@ -103,7 +90,7 @@ class WorkspaceSql:
             >>> ws.table("orders").columns
             ['cust_id', 'amount']
         """
-        return self._dataset(self._runtime.views.table(tableName))
+        return self._runtime.datasets.table(tableName)
 
     def drop_view(self, name: str) -> bool:
         """Forget a view; False if there is none of this name.
@@ -112,7 +99,7 @@ class WorkspaceSql:
             >>> ws.drop_view("nothing")
             False
         """
-        return self._runtime.views.drop(name)
+        return self._runtime.datasets.views.drop(name)
 
     @property
     def read(self) -> DataFrameReader:
@@ -122,6 +109,8 @@ class WorkspaceSql:
             >>> ws.read.parquet("orders/").count()
             3
         """
+        from millrace.workspace_reader import DataFrameReader  # noqa: PLC0415 - datasets are large
+
         return DataFrameReader(self._runtime)
 
     def range(
@@ -153,10 +142,10 @@ class WorkspaceSql:
             2
         """
         if isinstance(data, pa.Table | pa.RecordBatch) and schema is None:
-            return self._runtime.read_arrow_rows(data)
+            return self._runtime.datasets.read_arrow_rows(data)
         make: Any = self._runtime.spark.createDataFrame
         frame = make(data, schema, samplingRatio, verifySchema)
-        return self._runtime.read_arrow_rows(frame.toArrow())
+        return self._runtime.datasets.read_arrow_rows(frame.toArrow())
 
     def from_spark(self, frame: DataFrame, version: str | None = None) -> Dataset:
         """A Spark DataFrame as a dataset.
@@ -175,7 +164,7 @@ class WorkspaceSql:
             >>> numbers.filter("id > 6").count()
             3
         """
-        return self._runtime.read_frame(frame, version)
+        return self._runtime.datasets.read_frame(frame, version)
 
     def durable(self, frame: DataFrame) -> DataFrame:
         """The same DataFrame, with rows that were computed durably.
@@ -188,52 +177,3 @@ class WorkspaceSql:
             3
         """
         return self.from_spark(frame).to_spark()
-
-    def _relation(self, rows: Dataset | Paths | DataFrame) -> Relation:
-        if isinstance(rows, Dataset):
-            return relation_in(rows)
-        if isinstance(rows, str | os.PathLike | list | tuple):
-            return relation_in(self._runtime.read_files(rows, "parquet"))
-        from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - reading needs no Spark
-
-        return relation_of(frame_scan(rows, None, self._runtime.config))
-
-    def _dataset(self, relation: Relation) -> Dataset:
-        return Dataset(relation, self._runtime.dataset_runner())
-
-
-class SqlFormat(string.Formatter):
-    """Writes datasets, columns and values into a text of SQL, as `spark.sql` does.
-
-    A dataset gets a name of its own as long as the statement is read.
-    """
-
-    def __init__(self, views: SqlViews) -> None:
-        self._views, self._names = views, dict[int, str]()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for name in self._names.values():
-            self._views.drop(name)
-
-    def get_field(
-        self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[Any, int | str]:
-        """The text of a value: of `{orders}`, `{orders.amount}` or `{least}`."""
-        value, first = super().get_field(field_name, args, kwargs)
-        if isinstance(value, Dataset):
-            name = self._names.setdefault(id(value), f"_millrace_{uuid.uuid4().hex}")
-            self._views.put(name, relation_in(value))
-            return name, first
-        if is_column(value):
-            return column_text(value), first
-        if isinstance(value, str):
-            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'", first
-        return value, first

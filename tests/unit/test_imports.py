@@ -38,6 +38,12 @@ def test_public_names_and_modules_are_loaded_when_they_are_used() -> None:
         mr.nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
+def test_a_workspace_is_opened_without_loading_what_only_datasets_need() -> None:
+    loaded = loaded_by("import millrace as mr; mr.open('nowhere').path")
+    assert "millrace.workspace" in loaded
+    assert {"duckdb", "sqlglot", "millrace.datasets.dataset"}.isdisjoint(loaded)
+
+
 def test_the_help_of_the_command_line_loads_no_command() -> None:
     show_help = "from millrace.cli.main import cli; cli(['--help'], standalone_mode=False)"
     *_, last = subprocess.run(

@@ -72,9 +72,9 @@ class TableFunction:
         given = [*args, *kwargs.values()]
         tables = [value for value in given if isinstance(value, TableArgument)]
         inputs = [(f"input_{n}", plan_of(table.dataset)) for n, table in enumerate(tables)]
-        context = runtime.views.context()
+        context = runtime.datasets.views.context()
         assert context.on_spark is not None, "a workspace has Spark"
-        return runtime.dataset(context.on_spark(inputs, self._code(args, kwargs), _REASON))
+        return runtime.datasets.dataset(context.on_spark(inputs, self._code(args, kwargs), _REASON))
 
     def of_spark(self) -> Any:  # noqa: ANN401 - PySpark's own object
         """The function as PySpark makes it, for the session that is active."""
