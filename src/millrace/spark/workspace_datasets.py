@@ -86,7 +86,8 @@ class WorkspaceDatasets:
             made = exp.Anonymous(this=name, expressions=trees)
             return correlated_call(self.runner, made, reason)
         given = ", ".join(map(canonical, known))
-        return self.sql(f"SELECT * FROM {name}({given})", None, {})  # noqa: S608 - of a known name and columns
+        text = f"SELECT * FROM {name}({given})"  # noqa: S608 - of a known name and columns
+        return self._of(self.views.statement(text, None))
 
     def view(self, name: str, rows: Dataset | Paths | DataFrame) -> None:
         """Name rows, for SQL."""

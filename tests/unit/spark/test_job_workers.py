@@ -30,7 +30,7 @@ def job_hops(folder: str) -> tuple[Hop, ...]:
     ws = mr.open(folder, broker="memory")
     ws.journals.create("given", pa.schema([("id", pa.int64())]))
     job = ws.job("j")
-    rows = job.source("rows", journal="given").map("first", same, schema="id bigint")
+    rows = job.source("rows", journal="given").map("first", same, schema="id bigint", durable=True)
     paid = rows.map("paid", same, schema="id bigint", expensive=True)
     kept = paid.map("second", same, schema="id bigint").filter("id > 0")
     kept.sink_parquet(f"{folder}/out")
