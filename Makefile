@@ -80,7 +80,7 @@ docs: $(DOCS_READY)  ## the site with the API reference, into build/site; fails 
 	@echo "made build/site: open build/site/index.html"
 
 bench: java  ## all benchmarks, each beside its peer
-	@for file in key_hash shuffle_write flight_fetch datasets asof tpch bytes_read journal journal_kafka job owner ledgers open reads_core reads_queue reads_flight reads_session reads_small reads live source; do $(BIN)/python benchmarks/$$file.py; done
+	@for file in key_hash shuffle_write flight_fetch datasets asof tpch bytes_read journal journal_kafka kafka_joined job owner ledgers open reads_core reads_queue reads_flight reads_session reads_small reads live source; do $(BIN)/python benchmarks/$$file.py; done
 
 bench-jobs: java  ## the benchmarks of jobs, of their owner and of opening after a crash
 	@for file in job owner open; do $(BIN)/python benchmarks/$$file.py; done

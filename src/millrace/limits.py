@@ -170,6 +170,8 @@ class Limits:
     """How many rows a read passes over to find its first; farther ones are searched for."""
     kafka_readers_max: int = 8
     """How many readers of topics are kept for the next read."""
+    kafka_direct_ms_max: int = 5_000
+    """How long a process that reads Kafka itself tries, before the owner reads for it."""
     kafka_fetch_ms_max: int = 600_000
     """How long Maven may take to fetch Kafka itself."""
     kafka_start_ms_max: int = 120_000

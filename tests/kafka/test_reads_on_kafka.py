@@ -9,7 +9,7 @@ from tests.kafka.kafka_kit import KafkaPlace
 from tests.kafka.test_topics_on_kafka import RAW, Others
 from tests.unit.reads.kit import LONG_S, SCHEMA, next_shown, reading, shown
 
-from millrace.journal.kafka.kafka_broker import KafkaBroker
+from millrace.journal.broker import Broker
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 from millrace.testing.kafka_server import KafkaServer
 
@@ -18,7 +18,7 @@ def rows(*names: str) -> pa.Table:
     return pa.table({"key": [sum(n.encode()) for n in names], "what": list(names)}, schema=SCHEMA)
 
 
-def make(broker: KafkaBroker) -> None:
+def make(broker: Broker) -> None:
     for name in "ab":
         broker.create(f"t/{name}", SCHEMA)
 

@@ -30,6 +30,7 @@ from millrace.journal.core.values import (
     Appended,
     Commit,
     JournalInfo,
+    KafkaPlace,
     Lease,
     Publish,
     Published,
@@ -77,6 +78,10 @@ class BookBroker(BookReader):
     @abstractmethod
     def direct_folder(self) -> str | None:
         """See `Broker.direct_folder`."""
+
+    def direct_cluster(self) -> KafkaPlace | None:
+        """See `Broker.direct_cluster`."""
+        return None
 
     @abstractmethod
     def tidy(self) -> None:

@@ -257,9 +257,7 @@ class BookReader(ABC):
         self, rows_max: int | None, bytes_max: int | None, bytes_each_max: int | None = None
     ) -> ReadLimits:
         """How many rows and bytes a read returns."""
-        size = bytes_max or JOURNAL_READ_BYTES_MAX
-        rows = rows_max or self._config.journal_read_rows_max
-        return ReadLimits(rows, size, min(size, bytes_each_max or size))
+        return limits_of(self._config, rows_max, bytes_max, bytes_each_max)
 
     def _many(
         self, offsets: Mapping[str, int], limits: ReadLimits, isolation: Isolation, missing: Missing
@@ -338,6 +336,15 @@ def _checked_problems(fetched: Iterable[Fetched], missing: Missing) -> Iterator[
         if rows.problem is not None and missing == "raise":
             raise rows.problem
         yield rows
+
+
+def limits_of(
+    config: Config, rows_max: int | None, bytes_max: int | None, bytes_each_max: int | None
+) -> ReadLimits:
+    """How many rows and bytes a read returns, unless the caller says otherwise."""
+    size = bytes_max or JOURNAL_READ_BYTES_MAX
+    rows = rows_max or config.journal_read_rows_max
+    return ReadLimits(rows, size, min(size, bytes_each_max or size))
 
 
 def out_of_range(journal: Journal, offset: Offset) -> OffsetOutOfRange:

@@ -34,6 +34,7 @@ from millrace.journal.core.values import (
     Fetched,
     Isolation,
     JournalInfo,
+    KafkaPlace,
     Lease,
     Missing,
     MovedJournals,
@@ -190,6 +191,13 @@ class Broker(Protocol):
         sent to this broker.
         """
 
+    @reads
+    def direct_cluster(self) -> KafkaPlace | None:
+        """The Kafka cluster that has the rows, for processes that reach it.
+
+        They read rows there themselves. None if rows are not in Kafka.
+        """
+
     def store_file(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> SegmentFile:
         """Write rows of a journal with this schema to a whole file that can be adopted.
 
@@ -242,7 +250,8 @@ class Broker(Protocol):
     ) -> ManyRows:
         """What `read_many` would return, for a reader that fetches rows from files itself.
 
-        Rows that are not committed are among them, with what the reader needs to leave them out. A
+        Of a journal in Kafka it is where its rows are: the reader keeps the limits itself. Rows
+        that are not committed are among them, with what the reader needs to leave them out. A
         single journal is answered if it has nothing new, too.
         """
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import xxhash
 
 from millrace.errors import StorageError
-from millrace.journal.core.row_bundles import FileSpot, SpotPart
+from millrace.journal.core.row_bundles import FileSpot, ManyRows, SpotPart
 from millrace.journal.kept_ranges import KeptRanges
 from millrace.storage.store import Store
 
@@ -28,6 +28,11 @@ class DirectReader:
 
     def __init__(self, store: Store, folder: str, kept: KeptRanges[bytes]) -> None:
         self._store, self._folder, self._kept = store, folder, kept
+
+    def fetch(self, rows: ManyRows) -> ManyRows:
+        """Rows whose messages in files are filled in."""
+        rows.fetch(self.load)
+        return rows
 
     def load(self, parts: Sequence[SpotPart]) -> list[bytes]:
         """The bytes of each, as they were written; several at a time in a bucket."""

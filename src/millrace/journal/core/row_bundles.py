@@ -105,6 +105,15 @@ class FileSpot:
     """Whether such rows hold record keys and timestamps."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpot:
+    """Rows in a topic of Kafka that the reader fetches itself, up to the end it is told."""
+
+    topic: str
+    near: tuple[Offset, int] | None
+    """An offset of the journal and Kafka's of the same row, at or below the first one asked for."""
+
+
 @dataclass(slots=True)
 class Bundle:
     """Messages or batches of one format, and whose rows they hold."""
@@ -194,6 +203,8 @@ class ManyRows(Mapping[str, Fetched]):
     mixed: dict[int, tuple[RolledBackRange, ...]] = field(default_factory=dict)
     """Journals of which only committed rows are asked for, while others are packed; and what was
     rolled back in them."""
+    topics: dict[int, TopicSpot] = field(default_factory=dict)
+    """Journals whose rows from the next offset on are in Kafka."""
     _unpacked: dict[str, Fetched] | None = None
 
     def __len__(self) -> int:

@@ -326,6 +326,17 @@ class StampedFile:
     """Not ACK."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaPlace:
+    """The Kafka cluster that has the rows of journals."""
+
+    servers: str
+    name: str
+    """Of the workspace's topics."""
+    cluster_id: str
+    """Kafka's own: the same address may lead to another cluster elsewhere."""
+
+
 class Append(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Rows for a journal."""
 

@@ -46,8 +46,8 @@ from millrace.journal.kafka import (
 from millrace.journal.kafka.book_records import Record, StateTopicContent
 from millrace.journal.kafka.cluster_recovery import RecoveringGroupCommit
 from millrace.journal.kafka.kafka_cluster import Cluster
+from millrace.journal.kafka.located_topics import LocatingBroker
 from millrace.journal.kafka.offset_points import KafkaOffset, OffsetPoint, first_guess
-from millrace.journal.kafka.plain_topics_broker import PlainTopicsBroker
 from millrace.journal.kafka.topic_readers import JournalTopic
 from millrace.journal.kafka.topic_reading import Fetching, lost
 from millrace.journal.kafka.topic_writer import TopicBatch
@@ -60,7 +60,7 @@ EPOCH: Final = "owner_epoch"
 _log: Final = logging.getLogger(__name__)
 
 
-class KafkaBroker(PlainTopicsBroker):
+class KafkaBroker(LocatingBroker):
     """Journals in a Kafka cluster, driven by this process."""
 
     def __init__(
@@ -158,7 +158,7 @@ class KafkaBroker(PlainTopicsBroker):
         return os.path.join(self._root, ADOPTED)
 
     def direct_folder(self) -> str | None:
-        """See `Broker.direct_folder`: rows are in Kafka."""
+        """See `Broker.direct_folder`: rows are in Kafka, see `direct_cluster`."""
         return None
 
     def tidy(self) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from millrace.config import Config
 from millrace.errors import UserError
+from millrace.journal.core.values import KafkaPlace
 from millrace.journal.kafka import book_records, kafka_client
 from millrace.journal.kafka.book_records import StateTopicContent
 from millrace.journal.kafka.offset_points import KafkaOffset
@@ -21,7 +22,7 @@ _LOAD_RECORDS: Final = 10_000
 class Cluster:
     """Topics, the one producer, and readers."""
 
-    servers: str
+    place: KafkaPlace
     topics: Topics
     writer: TopicWriter
     readers: TopicReaders
@@ -34,7 +35,7 @@ class Cluster:
         topics = Topics(servers, name, config)
         topics.prepare()
         return cls(
-            servers=servers,
+            place=KafkaPlace(servers=servers, name=name, cluster_id=topics.cluster_id()),
             topics=topics,
             writer=TopicWriter(servers, name, topics.state, config),
             readers=TopicReaders(servers, f"millrace-{name}", config, reading),
@@ -50,7 +51,7 @@ class Cluster:
         records = self._records(beyond=self.writer.probe())
         if book_records.PROBE in records:
             raise UserError(
-                f"Kafka at {self.servers} cannot be used for work that is done exactly once\n"
+                f"Kafka at {self.place.servers} cannot be used for work that is done exactly once\n"
                 "  found: a record of an aborted transaction came back from a read of committed "
                 "ones\n  to fix: use a cluster whose transactions work"
             )

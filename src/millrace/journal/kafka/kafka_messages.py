@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +52,7 @@ _DTYPE: Final = np.dtype(
 Headers = list[tuple[str, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaMessage:
+class KafkaMessage(NamedTuple):
     """The Kafka message of one row."""
 
     value: bytes | None
@@ -105,7 +104,7 @@ def outgoing(stored: pa.RecordBatch, rows_before: int) -> list[KafkaMessage]:
             if time is not None:
                 header.append((TIMESTAMP_HEADER, time.to_bytes(8, "big", signed=True)))
     keys = stored[KEY].to_pylist()
-    return [KafkaMessage(*fields) for fields in zip(values, keys, headers, strict=True)]
+    return list(map(KafkaMessage._make, zip(values, keys, headers, strict=True)))
 
 
 def offset_of(headers: Headers | None) -> int | None:
@@ -115,13 +114,24 @@ def offset_of(headers: Headers | None) -> int | None:
     return int.from_bytes(headers[0][1][2:10], "big", signed=True)
 
 
+def are_rows_from(headers: Sequence[Headers], at: int) -> npt.NDArray[np.bool_]:
+    """Which messages are Millrace's, with an offset of the journal at or above this one."""
+    own = [header[0][1] for header in headers if header and header[0][0] == SYSTEM]
+    data = b"".join(own)
+    if len(own) == len(headers) and len(data) == len(own) * _DTYPE.itemsize:
+        return np.frombuffer(data, _DTYPE)["offset"] >= at
+    offsets = map(offset_of, headers)
+    return np.array([offset is not None and offset >= at for offset in offsets], np.bool_)
+
+
 def incoming(given: Incoming, schema: pa.Schema, *, where: str) -> Decoded:
     """The stored rows of messages, of which there is at least one."""
     heads = _heads(given.headers, where)
     times: list[int | None] = [None] * len(heads)
     hints: list[list[int] | None] = [None] * len(heads)
-    for row, header in enumerate(given.headers):
-        for name, content in header[1:]:
+    more = [row for row, header in enumerate(given.headers) if len(header) > 1]
+    for row in more:
+        for name, content in given.headers[row][1:]:
             if name == TIMESTAMP_HEADER:
                 times[row] = int.from_bytes(content, "big", signed=True)
             elif name == HINTS_HEADER:

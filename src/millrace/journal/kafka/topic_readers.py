@@ -153,7 +153,11 @@ class TopicReader:
             first = self._consumer.poll(min(_WAIT_S, timeout_s))
             if first is not None:
                 messages = [first, *self._consumer.consume(max(1, count_max - 1), 0)]
-        return [message for message in messages if self._is_message(message)]
+        if any(message.error() is not None for message in messages):
+            return [message for message in messages if self._is_message(message)]
+        if messages:
+            self.end = self.trouble = None
+        return messages
 
     def _is_message(self, message: Received) -> bool:
         error = message.error()

@@ -47,6 +47,10 @@ class Fetching:
         """The known points of a journal. For a plain topic: offsets, and the clock before them."""
         return self._points.get(journal, _NOWHERE)
 
+    def journals(self) -> int:
+        """Of how many journals points are known."""
+        return len(self._points)
+
     def learn(self, journal: JournalId, point: OffsetPoint) -> None:
         """Take a point in."""
         with self._learning:
@@ -271,9 +275,9 @@ def _clock_before(reader: TopicReader, points: OffsetPoints, at: Offset) -> Cloc
 def _from(messages: list[Received], at: Offset) -> kafka_messages.Incoming:
     """The messages of rows at or above an offset."""
     headers = [headers_of(message) for message in messages]
-    offsets = [kafka_messages.offset_of(message) for message in headers]
-    kept = [number for number, offset in enumerate(offsets) if offset is not None and offset >= at]
-    if len(kept) < len(messages):
+    is_kept = kafka_messages.are_rows_from(headers, at)
+    if not is_kept.all():
+        kept = np.flatnonzero(is_kept).tolist()
         messages, headers = (
             [messages[number] for number in kept],
             [headers[number] for number in kept],

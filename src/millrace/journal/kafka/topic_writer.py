@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -155,20 +156,25 @@ class TopicWriter:
         self._producer = None
 
     def _send(self, producer: Producer, batch: TopicBatch, number: int, sent: _Sent) -> None:
-        for position, message in enumerate(batch.messages):
-            if position:
-                self._produce(producer, batch.topic, message.value, message.key, message.headers)
-                if not position % _EVERY_MESSAGES:
-                    producer.poll(0)
-                continue
+        messages = iter(batch.messages)
+        for value, key, headers in islice(messages, 1):
             self._produce(
                 producer,
                 batch.topic,
-                message.value,
-                message.key,
-                message.headers,
+                value,
+                key,
+                headers,
                 on_delivery=lambda error, done: sent.first_of(number, error, done),
             )
+        while some := list(islice(messages, _EVERY_MESSAGES)):
+            for value, key, headers in some:
+                try:
+                    producer.produce(
+                        batch.topic, value, key, partition=_PARTITION, headers=cast("Any", headers)
+                    )
+                except BufferError:
+                    self._produce(producer, batch.topic, value, key, headers)
+            producer.poll(0)
 
     def _produce(
         self,

@@ -81,6 +81,12 @@ class Topics:
         with kafka_client.reported("looking at its topics", self._servers, self._config):
             return sorted(self._admin.list_topics(timeout=self._call_s()).topics)
 
+    def cluster_id(self) -> str:
+        """Kafka's own name of the cluster."""
+        with kafka_client.reported("looking at the cluster", self._servers, self._config):
+            described = self._admin.list_topics(self.state, timeout=self._call_s())
+        return str(described.cluster_id)
+
     def refuse_lost_state(self) -> None:
         """Journals without a state are lost data, not an empty workspace."""
         rows = self._of_journals()

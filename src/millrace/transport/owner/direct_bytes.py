@@ -11,9 +11,11 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millrace.errors import FormatError, JournalUnknown, SchemaMismatch, StorageError
+from millrace.journal.book_reader import limits_of
 from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.row_bundles import ManyRows, many_rows
 from millrace.journal.core.row_format import check_stamped
@@ -21,6 +23,7 @@ from millrace.journal.core.values import (
     Appended,
     Fetched,
     JournalInfo,
+    KafkaPlace,
     Lease,
     Publish,
     Published,
@@ -33,7 +36,9 @@ from millrace.journal.embedded.ledger.ledger_port import STAMP_BYTES
 from millrace.journal.kept_ranges import KeptRanges
 from millrace.journal.row_files import ADOPTED
 from millrace.transport.owner.broker_calls import CALLS
+from millrace.transport.owner.kafka_readers import KafkaReaders
 from millrace.transport.owner.owner_calls import OwnerCaller
+from millrace.transport.owner.owner_links import DirectPlace
 
 if TYPE_CHECKING:
     from millrace.journal.broker import Broker
@@ -55,6 +60,7 @@ class DirectBytes:
         self._kept = KeptRanges[bytes](caller.config.journal_reader_kept_bytes_max)
         self._sends_until = 0.0
         """Until then rows are sent: this process could not write."""
+        self._kafka = KafkaReaders(caller.config)
 
     def publish(self, request: Publish) -> Published | None:
         """Publish references to rows that are written here; None if the rows are to be sent."""
@@ -92,7 +98,7 @@ class DirectBytes:
     def upload(self, path: str, file: SegmentFile) -> SegmentFile | None:
         """Put a whole file into the workspace's bucket; None if the owner is to get it."""
         place = self._caller.direct_place()
-        if place is None or not place.store.remote:
+        if not isinstance(place, DirectPlace) or not place.store.remote:
             return None
         folder, name = os.path.split(path)
         try:
@@ -133,17 +139,28 @@ class DirectBytes:
         return many_rows(fetched.values())
 
     def _read(self, given: Mapping[str, Any]) -> ManyRows | None:
-        place = self._caller.direct_place()
-        if place is None:
+        fetch = self._fetcher(given)
+        if fetch is None:
             return None
         rows: ManyRows = self._caller.call(CALLS["locate"], given)
         try:
-            rows.fetch(DirectReader(place.store, place.folder, self._kept).load)
+            return fetch(rows)
         except SpotUnreadable as error:
             # Truncated or merged meanwhile, or lost: the owner knows which.
             _log.debug("the owner is asked to read: %s", error)
             return None
-        return rows
+
+    def _fetcher(self, given: Mapping[str, Any]) -> Callable[[ManyRows], ManyRows] | None:
+        """What fetches rows that the owner located; None if it is to read."""
+        place = self._caller.direct_place()
+        if isinstance(place, KafkaPlace):
+            topics = self._kafka.at(place)
+            sizes = (given[key] for key in ("rows_max", "bytes_max", "bytes_each_max"))
+            limits = limits_of(self._caller.config, *sizes)
+            return None if topics is None else partial(self._kafka.read, topics, limits=limits)
+        if place is None:
+            return None
+        return DirectReader(place.store, place.folder, self._kept).fetch
 
     def close(self) -> None:
         """Close the files."""
@@ -151,6 +168,7 @@ class DirectBytes:
         writers, self._writers = self._writers, {}
         for writer in writers.values():
             writer.close()
+        self._kafka.close()
 
     def _unless_refused(self, work: Callable[[], Answer | None]) -> Answer | None:
         """None if nothing was published: the owner gets the rows then, and says what is wrong."""
@@ -171,7 +189,7 @@ class DirectBytes:
         if time.monotonic() < self._sends_until:
             return None
         place = self._caller.direct_place()
-        if place is None:
+        if not isinstance(place, DirectPlace):
             return None
         stored = size + STAMP_BYTES * rows
         if place.store.remote and stored < config.journal_small_bytes_max:

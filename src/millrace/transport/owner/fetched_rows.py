@@ -15,7 +15,7 @@ from millrace.errors import JournalUnknown, OffsetOutOfRange
 from millrace.journal.core.committed_rows import RolledBackRange
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.number_ranges import Unsigned
-from millrace.journal.core.row_bundles import Bundle, FileSpot, Format, ManyRows
+from millrace.journal.core.row_bundles import Bundle, FileSpot, Format, ManyRows, TopicSpot
 from millrace.journal.core.values import Fetched
 
 _SCHEMAS_MAX: Final = 1024
@@ -107,6 +107,7 @@ class ManyFetched(msgspec.Struct, frozen=True, kw_only=True):
     bundles: list[_SentBundle]
     spots: list[_SentSpot] = []
     mixed: list[tuple[int, list[RolledBackRange]]] = []
+    topics: list[tuple[int, TopicSpot]] = []
 
     @classmethod
     def of(cls, rows: ManyRows) -> Self:
@@ -146,6 +147,7 @@ class ManyFetched(msgspec.Struct, frozen=True, kw_only=True):
                 if bundle.spot is not None
             ],
             mixed=[(number, list(gone)) for number, gone in rows.mixed.items()],
+            topics=list(rows.topics.items()),
             formats=schemas.written,
         )
 
@@ -170,6 +172,7 @@ class ManyFetched(msgspec.Struct, frozen=True, kw_only=True):
             bundle = Bundle(formats[away.schema], [], *columns_of, spot=away.spot)
             rows.bundles.insert(away.before, bundle)
         rows.mixed = {number: tuple(gone) for number, gone in self.mixed}
+        rows.topics = dict(self.topics)
         return rows
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import BrokerStopped, OwnerReplaced, OwnerUnreachable
-from millrace.journal.core.values import SegmentFile
+from millrace.journal.core.values import KafkaPlace, SegmentFile
 from millrace.reads.live.follow_requests import FollowRequest, FollowStarted, Message
 from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.owner.broker_calls import BrokerCall
@@ -101,8 +101,8 @@ class OwnerCaller:
             lambda link, _left_ms: link.shared_folder(), is_repeatable=True, doing="adoption_folder"
         )
 
-    def direct_place(self) -> DirectPlace | None:
-        """Where files of the journals are, if this process sees them."""
+    def direct_place(self) -> DirectPlace | KafkaPlace | None:
+        """Where rows of the journals are, if this process may see them."""
         self._before(False)  # noqa: FBT003 - whether it writes
         return self._try(
             lambda link, _left_ms: link.direct_place(),

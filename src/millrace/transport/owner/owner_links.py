@@ -18,7 +18,7 @@ import xxhash
 from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import UserError
-from millrace.journal.core.values import SegmentFile
+from millrace.journal.core.values import KafkaPlace, SegmentFile
 from millrace.reads.live.follow_requests import AskAgain, FollowEnded, FollowRequest, Message
 from millrace.storage.store import Store
 from millrace.storage.workspace_home import store_at
@@ -65,8 +65,8 @@ class OwnerLink(Protocol):
     def shared_folder(self) -> str | None:
         """The adoption folder, if files that are written here are there for the owner, too."""
 
-    def direct_place(self) -> DirectPlace | None:
-        """Where files of the journals are, if this process sees them; None if the owner serves."""
+    def direct_place(self) -> DirectPlace | KafkaPlace | None:
+        """Where rows of the journals are, if this process may see them; None: the owner serves."""
 
     def is_stale(self) -> bool:
         """Whether this owner has ended, or another has begun; checked before each call."""
@@ -135,7 +135,7 @@ class FlightLink:
         self._flight = flight
         self.address = address
         self._folder: tuple[str | None] | None = None
-        self._direct: tuple[DirectPlace | None] | None = None
+        self._direct: tuple[DirectPlace | KafkaPlace | None] | None = None
         self._mark = mark
         self._watch = watch
 
@@ -201,7 +201,7 @@ class FlightLink:
             self._folder = (self._find_shared_folder(),)
         return self._folder[0]
 
-    def direct_place(self) -> DirectPlace | None:
+    def direct_place(self) -> DirectPlace | KafkaPlace | None:
         """See `OwnerLink.direct_place`."""
         if self._direct is None:
             self._direct = (self._find_direct_place(),)
@@ -229,12 +229,15 @@ class FlightLink:
         path = self._seen_path()
         if path is None:
             return None
-        folder = str(self._ask_folder("adoption_folder"))
+        folder = str(self._ask_once("adoption_folder"))
         return folder if _is_below(folder, path) and os.access(folder, os.W_OK | os.X_OK) else None
 
-    def _find_direct_place(self) -> DirectPlace | None:
+    def _find_direct_place(self) -> DirectPlace | KafkaPlace | None:
+        cluster: KafkaPlace | None = self._ask_once("direct_cluster")
+        if cluster is not None:
+            return cluster
         path = self._seen_path()
-        folder = None if path is None else self._ask_folder("direct_folder")
+        folder = None if path is None else self._ask_once("direct_folder")
         if path is None or folder is None:
             return None
         store = store_at(path, self._flight.config)
@@ -244,10 +247,9 @@ class FlightLink:
             return None
         return DirectPlace(store, os.path.relpath(os.path.realpath(folder), os.path.realpath(path)))
 
-    def _ask_folder(self, call: str) -> str | None:
+    def _ask_once(self, call: str) -> Any:  # noqa: ANN401 - of the type of this call
         timeout_ms = self._flight.config.peer_ms(ms(self._flight.config.owner_timeout))
-        folder: str | None = self.call(CALLS[call], {}, timeout_ms=timeout_ms)
-        return folder
+        return self.call(CALLS[call], {}, timeout_ms=timeout_ms)
 
 
 def _is_below(folder: str, path: str) -> bool:

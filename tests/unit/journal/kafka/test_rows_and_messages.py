@@ -221,6 +221,11 @@ def test_the_header_tells_the_offset_and_foreign_messages_have_none() -> None:
     assert [kafka_messages.offset_of(each.headers) for each in sent] == [7, 8, 9, 10]
     assert kafka_messages.offset_of(None) is None
     assert kafka_messages.offset_of([("trace", b"1")]) is None
+    headers = [each.headers for each in sent]
+    assert kafka_messages.are_rows_from(headers, 8).tolist() == [False, True, True, True]
+    mixed = [headers[0], [("trace", b"1")], headers[1], [], headers[2]]
+    assert kafka_messages.are_rows_from(mixed, 8).tolist() == [False, False, True, False, True]
+    assert kafka_messages.are_rows_from([], 8).tolist() == []
     assert sent[2].value is None
 
 

@@ -1,0 +1,296 @@
+"""Journals on Kafka from processes that joined, beside Kafka's own transactional client.
+
+    .venv/bin/python benchmarks/kafka_joined.py [--processes 1 8] [--seconds 4] [--rows 100 1000] \\
+        [--rounds 3]
+
+Both on one Kafka node, started here, in turns; the middle of the rounds counts. All processes are
+spawned. `write`: each process appends batches of `--rows` rows of 1 KB to a journal, or topic, of
+its own, and waits for each answer; a batch is one transaction on both sides. Kafka's client is
+confluent-kafka with a transactional id for each process. `read`: each process reads one of these
+journals, or topics, from its beginning, again and again, committed rows alone.
+
+"kafka" is Kafka's client. "joined" are joined processes that read Kafka themselves, "served" ones
+for which the owner reads. `owner_ms_mb` is the owner's CPU for 1 MB; `ratio` is rows/s over those
+of Kafka's client in the same round, the middle of the rounds.
+
+A table goes to stderr, one JSON line for each case to stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+import millrace as mr
+from millrace.config import Config
+from millrace.testing.kafka_server import KafkaServer, fetch_jars, start_kafka
+from millrace.transport.owner.election import join_journals
+from millrace.transport.owner.joined_broker import JoinedBroker
+from millrace.transport.owner.owner_endpoint import JournalAddress
+from millrace.workspace import runtime_of
+
+BUILD: Final = str(Path(__file__).parents[1] / "build")
+JVM: Final = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+ROW_BYTES: Final = 1000
+SCHEMA: Final = pa.schema([("value", pa.binary())])
+READ_ROWS: Final = 20_000
+FILL_ROWS: Final = 1_000
+WAIT_S: Final = 300
+CONTEXT: Final = multiprocessing.get_context("spawn")
+
+Told = tuple[int, float]
+"""Of one process: its rows, and the seconds they took."""
+Call = Callable[[], int]
+
+
+def batch(count: int) -> pa.RecordBatch:
+    values = np.random.default_rng(os.getpid()).bytes(count * ROW_BYTES)
+    whole = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(ROW_BYTES), count, [None, pa.py_buffer(values)]
+    )
+    return pa.record_batch([whole.cast(pa.binary())], schema=SCHEMA)
+
+
+def cpu_s(pid: int) -> float:
+    """CPU that a process has used, all of its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def own(folder: str, url: str) -> None:
+    """Own the journals of a workspace until killed."""
+    mr.open(folder, broker=url).journals.list()
+    threading.Event().wait()
+
+
+def kafka_writer(servers: str, number: int, rows: int) -> Call:
+    values = batch(rows)[0].to_pylist()
+    settings: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0, "linger.ms": 0}
+    producer = Producer({**settings, "transactional.id": f"bench-{rows}-{number}"})
+    producer.init_transactions(60)
+    topic = f"bench-{number}"
+
+    def write() -> int:
+        producer.begin_transaction()
+        sent = producer.produce_batch(topic, [{"value": value} for value in values], 0)
+        assert sent == len(values)
+        producer.commit_transaction(60)
+        return rows
+
+    return write
+
+
+def kafka_reader(servers: str, number: int, _rows: int) -> Call:
+    settings: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0, "group.id": "bench"}
+    settings |= {"isolation.level": "read_committed", "enable.partition.eof": True}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    begin = [TopicPartition(f"bench-{number}", 0, 0)]
+    consumer.assign(begin)
+
+    def read() -> int:
+        first = consumer.poll(30)
+        assert first is not None
+        messages = [first, *consumer.consume(10_000, 0)]
+        errors = [error for error in (message.error() for message in messages) if error]
+        assert all(error.code() == KafkaError._PARTITION_EOF for error in errors)  # noqa: SLF001
+        if errors:
+            consumer.assign(begin)
+        return len([message.value() for message in messages if message.error() is None])
+
+    return read
+
+
+def joined(where: JournalAddress) -> JoinedBroker:
+    return join_journals(where, Config())
+
+
+def writer(where: JournalAddress, number: int, rows: int) -> Call:
+    broker, made = joined(where), batch(rows)
+
+    def write() -> int:
+        broker.append(f"j/{number}", made)
+        return rows
+
+    return write
+
+
+def reader(where: JournalAddress, number: int, _rows: int) -> Call:
+    broker, at = joined(where), 0
+
+    def read() -> int:
+        nonlocal at
+        fetched = broker.read(f"j/{number}", at)
+        at = 0 if fetched.next_offset == at else int(fetched.next_offset)
+        return fetched.num_rows
+
+    return read
+
+
+def served_reader(where: JournalAddress, number: int, rows: int) -> Call:
+    """As before there was another way: the owner reads."""
+    from millrace.transport.owner import kafka_readers  # noqa: PLC0415 - in this process alone
+
+    kafka_readers.KafkaReaders.at = lambda *_: None  # type: ignore[method-assign]
+    return reader(where, number, rows)
+
+
+KINDS: Final[dict[tuple[str, str], Callable[[Any, int, int], Call]]] = {
+    ("write", "kafka"): kafka_writer,
+    ("write", "joined"): writer,
+    ("read", "kafka"): kafka_reader,
+    ("read", "joined"): reader,
+    ("read", "served"): served_reader,
+}
+
+
+def work(
+    kind: tuple[str, str],
+    where: object,
+    number: int,
+    rows: int,
+    seconds: float,
+    begin: Barrier,
+    told: Queue[Told],
+) -> None:
+    call = KINDS[kind](where, number, rows)
+    call()
+    begin.wait(WAIT_S)
+    count, begun = 0, time.perf_counter()
+    while (passed := time.perf_counter() - begun) < seconds:
+        count += call()
+    told.put((count, passed))
+    # The clients are of no more use, and some would wait at the end.
+    told.close()
+    told.join_thread()
+    os._exit(0)
+
+
+def measure(
+    kind: tuple[str, str], where: object, owner: int, processes: int, rows: int, seconds: float
+) -> dict[str, float]:
+    begin = CONTEXT.Barrier(processes + 1)
+    told: Queue[Told] = CONTEXT.Queue()
+    started = [
+        CONTEXT.Process(target=work, args=(kind, where, number, rows, seconds, begin, told))
+        for number in range(processes)
+    ]
+    for process in started:
+        process.start()
+    begin.wait(WAIT_S)
+    used = cpu_s(owner)
+    answers = [told.get(timeout=WAIT_S) for _ in started]
+    used = cpu_s(owner) - used
+    for process in started:
+        process.join()
+    megabytes = sum(count for count, _ in answers) * ROW_BYTES / 1e6
+    return {
+        "rows_per_s": sum(count / passed for count, passed in answers),
+        "owner_ms_mb": 0.0 if kind[1] == "kafka" else 1000 * used / megabytes,
+    }
+
+
+def start_owner(folder: str, url: str) -> tuple[BaseProcess, JournalAddress]:
+    ws = mr.open(folder, create=True, broker=url)
+    where = JournalAddress(path=ws.path, token=runtime_of(ws).token, workspace_id=ws.id)
+    process = CONTEXT.Process(target=own, args=(folder, url))
+    process.start()
+    while not os.path.exists(os.path.join(folder, "owner.json")):
+        assert process.is_alive(), "the owner ended"
+        time.sleep(0.02)
+    return process, where
+
+
+def prepare(server: KafkaServer, where: JournalAddress, processes: int) -> None:
+    """Journals and topics with rows for the readers."""
+    admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
+    topics = [NewTopic(f"bench-{number}", 1, 1) for number in range(processes)]
+    for future in admin.create_topics(topics).values():
+        future.result()
+    broker = joined(where)
+    broker.create_many([f"j/{number}" for number in range(processes)], SCHEMA)
+    rows = pa.Table.from_batches([batch(FILL_ROWS)])
+    for number in range(processes):
+        write = kafka_writer(server.address, number, FILL_ROWS)
+        for _ in range(READ_ROWS // FILL_ROWS):
+            broker.append(f"j/{number}", rows)
+            write()
+    broker.close()
+
+
+def cases(asked: argparse.Namespace) -> list[tuple[str, int, int]]:
+    parts = [("read", 0)] + [("write", rows) for rows in asked.rows]
+    return [(part, n, rows) for part, rows in parts for n in asked.processes]
+
+
+def run(asked: argparse.Namespace, server: KafkaServer, where: JournalAddress, owner: int) -> None:
+    for part, processes, rows in cases(asked):
+        peers = [kind for kind in KINDS if kind[0] == part]
+        found: dict[str, list[dict[str, float]]] = {peer: [] for _, peer in peers}
+        for _ in range(asked.rounds):
+            for kind in peers:
+                place = server.address if kind[1] == "kafka" else where
+                done = measure(kind, place, owner, processes, rows, asked.seconds)
+                found[kind[1]].append(done)
+        for peer, rounds in found.items():
+            ratios = [
+                one["rows_per_s"] / kafka["rows_per_s"]
+                for one, kafka in zip(rounds, found["kafka"], strict=True)
+            ]
+            line: dict[str, Any] = {"benchmark": "kafka_joined", "part": part, "peer": peer}
+            line |= {"processes": processes, "batch_rows": rows}
+            line["rows_per_s"] = round(statistics.median(one["rows_per_s"] for one in rounds))
+            cost = statistics.median(one["owner_ms_mb"] for one in rounds)
+            line["owner_ms_mb"] = math.nan if peer == "kafka" else round(cost, 2)
+            line["ratio"] = round(statistics.median(ratios), 2)
+            print(json.dumps(line), flush=True)
+            print(line, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--processes", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--rows", nargs="+", type=int, default=[100, 1000])
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    config = Config()
+    libs = fetch_jars(BUILD, config)
+    print(f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        server = start_kafka(libs, os.path.join(folder, "kafka"), config=config, jvm=JVM)
+        try:
+            owner, where = start_owner(os.path.join(folder, "mill"), server.url)
+            try:
+                assert owner.pid is not None
+                prepare(server, where, max(asked.processes))
+                run(asked, server, where, owner.pid)
+            finally:
+                owner.kill()
+                owner.join()
+        finally:
+            server.process.stop()
+    print(f"load at the end {os.getloadavg()[0]:.1f}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
