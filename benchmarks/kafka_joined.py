@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import multiprocessing
 import os
 import statistics
@@ -260,7 +259,7 @@ def run(asked: argparse.Namespace, server: KafkaServer, where: JournalAddress, o
             line |= {"processes": processes, "batch_rows": rows}
             line["rows_per_s"] = round(statistics.median(one["rows_per_s"] for one in rounds))
             cost = statistics.median(one["owner_ms_mb"] for one in rounds)
-            line["owner_ms_mb"] = math.nan if peer == "kafka" else round(cost, 2)
+            line["owner_ms_mb"] = None if peer == "kafka" else round(cost, 2)
             line["ratio"] = round(statistics.median(ratios), 2)
             print(json.dumps(line), flush=True)
             print(line, file=sys.stderr, flush=True)

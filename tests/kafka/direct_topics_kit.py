@@ -20,6 +20,8 @@ from millrace.journal.kafka.kafka_broker import KafkaBroker
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import Owner
 
+OUTLASTING = QUICK.with_options(owner_backoff_ms=100, owner_retries_max=10)
+"""A process that waits for the next owner."""
 SHORT = QUICK.with_options(kafka_direct_ms_max=1_000)
 """A process that soon leaves a read to the owner."""
 
@@ -70,7 +72,7 @@ def child_owns(url: str, path: str, point_file: str) -> None:
 
 def child_follows(path: str, out: str, wanted: int) -> None:
     """Read a journal on until so many rows are here, and write each value down."""
-    client = sees(path, QUICK)
+    client = sees(path, OUTLASTING)
     at = 0
     with open(out, "a", encoding="ascii") as file:
         while at < wanted:
