@@ -82,18 +82,3 @@ def child_follows(path: str, out: str, wanted: int) -> None:
             file.flush()
             at = int(fetched.next_offset)
     client.close()
-
-
-def child_forks(path: str, out: str) -> None:
-    """Read, fork, and read in the child."""
-    client = sees(path, QUICK)
-    first = client.read("a", 0, rows_max=10)
-    pid = os.fork()
-    if not pid:
-        rest = client.read("a", int(first.next_offset)).rows()["x"].to_pylist()
-        Path(out).write_text("\n".join(map(str, rest)), encoding="ascii")
-        client.close()
-        os._exit(0)
-    os.waitpid(pid, 0)
-    assert client.read("a", 0).num_rows > first.num_rows
-    client.close()

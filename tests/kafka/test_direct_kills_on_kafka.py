@@ -14,12 +14,11 @@ import pytest
 from tests.kafka.direct_topics_kit import (
     OUTLASTING,
     child_follows,
-    child_forks,
     child_owns,
     joined,
 )
 from tests.kafka.kafka_kit import PATIENT, started
-from tests.kafka.owners_kit import in_child, start
+from tests.kafka.owners_kit import start
 from tests.kafka.test_kills_on_kafka import KILLED, SOON_BACK, insist
 from tests.unit.transport.direct_kit import sees
 from tests.unit.transport.owner_kit import QUICK, SCHEMA, column
@@ -127,15 +126,3 @@ def test_kafka_killed_under_readers_loses_and_doubles_nothing(tmp_path: Path) ->
             values = [*found.rows()["x"].to_pylist(), *rows.rows()["x"].to_pylist()]
             assert values == list(range(100))
     server.process.stop()
-
-
-def test_a_forked_process_reads_with_consumers_of_its_own(
-    kafka: KafkaServer, tmp_path: Path
-) -> None:
-    out = tmp_path / "read"
-    with joined(kafka.url, tmp_path / "mill") as here:
-        here.client.create("a", SCHEMA)
-        here.client.append("a", column(*range(50)))
-        assert in_child(child_forks, str(tmp_path / "mill"), str(out)) == 0
-        assert values_in(out) == list(range(10, 50))
-        assert here.served == []
