@@ -29,7 +29,8 @@ class WorkspaceSql:
         """The rows of a Spark SQL query over views, files and tables of Spark's catalog.
 
         Args:
-            sqlQuery: one query, as `spark.sql` takes it.
+            sqlQuery: one query, as `spark.sql` takes it. Another statement, as CREATE TEMP VIEW,
+                INSERT or SHOW, runs at once, on Spark where it is not about views.
             args: values of parameters: a mapping for `:name`, a list for `?`.
             kwargs: datasets, columns and values for `{name}` in the text.
 

@@ -6,14 +6,17 @@ import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from _pytest.mark.structures import ParameterSet
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as spark_functions
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import millrace as mr
+from millrace import functions as F  # noqa: N812 - as Spark's users write it
 from millrace.errors import MillraceError, UserError
 
 pytestmark = pytest.mark.spark
@@ -143,3 +146,42 @@ def test_a_dataset_is_named_by_its_own_call_too(ws: mr.Workspace) -> None:
     with pytest.raises(UserError, match="there is a view numbers already"):
         three.createTempView("numbers")
     assert ws.drop_view("numbers")
+
+
+@pytest.mark.slow
+def test_statements_that_are_no_queries_run_at_once(
+    spark: SparkSession, ws: mr.Workspace, tmp_path: Path
+) -> None:
+    ws.sql("-- made\nCREATE OR REPLACE TEMP VIEW few AS SELECT id, day FROM orders WHERE id < 3")
+    assert ws.table("few").count() == 2
+    described = ws.sql("DESCRIBE few").to_arrow().to_pylist()
+    assert [tuple(row.values()) for row in described] == [
+        ("id", "bigint", None),
+        ("day", "date", None),
+    ]
+    ws.sql(f"INSERT OVERWRITE DIRECTORY '{tmp_path / 'out'}' USING parquet SELECT * FROM few")
+    assert ws.read_parquet(tmp_path / "out").count() == 2
+    assert "few" not in [table.name for table in spark.catalog.listTables()]
+    with pytest.raises(UserError, match="there is a view few already"):
+        ws.sql("CREATE TEMP VIEW few AS SELECT 1 AS a")
+    assert ws.sql("DROP VIEW few").columns == ["result"]
+    assert not ws.drop_view("few")
+    assert ws.sql("SHOW FUNCTIONS LIKE 'upper'").to_arrow().to_pylist() == [{"function": "upper"}]
+    with pytest.raises(UserError, match="Spark refuses this statement"):
+        ws.sql("DROP TABLE nowhere_at_all")
+
+
+@pytest.mark.slow
+def test_sessions_are_sparks(spark: SparkSession, ws: mr.Workspace) -> None:
+    moments = [dt.datetime(2020, 1, 1, 10, minute, tzinfo=dt.UTC) for minute in (0, 3, 4, 30, 33)]
+    table = pa.table({"at": pa.array(moments, pa.timestamp("us", "UTC")), "n": range(5)})
+
+    def answers(rows: Any, functions: Any) -> list[list[str]]:  # noqa: ANN401 - of either side
+        sessions = rows.groupBy(functions.session_window("at", "5 minutes")).sum("n")
+        days = rows.groupBy(functions.window("at", "1 day"), "n").count()
+        frames = (sessions, days.select("window.start", "count"))
+        return [[str(frame.columns), *sorted(map(repr, frame.collect()))] for frame in frames]
+
+    ours = answers(ws.from_arrow(table), F)
+    assert ours == answers(spark.createDataFrame(table), spark_functions)
+    assert len(ours[0]) == 3

@@ -467,3 +467,17 @@ def test_columns_of_functions_are_selected_filtered_and_aggregated(ws: mr.Worksp
     grouped = rows_of.groupBy("k").agg((mean("v") + 1).alias("m")).orderBy("k")
     assert [tuple(row) for row in grouped.collect()] == [(1, 3.0), (2, 8.0)]
     assert "on Spark" not in str(chosen.explain()) + str(grouped.explain())
+
+
+@pytest.mark.slow
+def test_a_call_without_an_alias_has_sparks_name(spark: SparkSession, tmp_path: Path) -> None:
+    def toUpper(text: str) -> str:  # noqa: N802 - Spark keeps capitals
+        return text.upper()
+
+    table = pa.table({"s": ["a", "b"]})
+    ours = mr.open(tmp_path / "mill", spark, create=True).from_arrow(table)
+    named = ours.select(
+        mr_functions.udf(toUpper, "string")("s"), mr_functions.udf(lambda s: s * 2, "string")("s")
+    )
+    assert named.columns == ["toUpper(s)", "<lambda>(s)"]
+    assert [tuple(row) for row in named.collect()] == [("A", "aa"), ("B", "bb")]

@@ -86,6 +86,11 @@ class SqlViews:
         """Whether there is a view of this name."""
         return name.lower() in self._views
 
+    def named_in(self, text: str) -> list[str]:
+        """The names of views that are words of a text, as it has them."""
+        words = {word.lower(): word for word in _WORD.findall(text)}
+        return [word for name, word in words.items() if name in self._views]
+
     def relation(self, name: tuple[str, ...]) -> Relation | None:
         """The view of this name, or files, or a table of Spark's catalog."""
         if len(name) == 1 and name[0].lower() in self._views:
@@ -125,8 +130,7 @@ class SqlViews:
 
     def _text_on_spark(self, text: str, arguments: Arguments, reason: str) -> Relation:
         """The rows of a text that Spark reads as it is."""
-        words = {word.lower(): word for word in _WORD.findall(text)}.values()
-        inputs = [(w, self._views[w.lower()].output()) for w in words if w.lower() in self._views]
+        inputs = [(name, self._views[name.lower()].output()) for name in self.named_in(text)]
         given = SparkText(text=text, arguments=arguments) if arguments else text
         return relation_of(self._on_spark(inputs, given, reason))
 

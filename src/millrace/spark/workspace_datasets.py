@@ -37,6 +37,7 @@ from millrace.shuffle import arrow_inputs
 from millrace.spark.dataset_runner import DatasetRunner
 from millrace.sql.expressions import as_user_error
 from millrace.sql.parser import canonical
+from millrace.sql.spark_text import is_command
 from millrace.sql.sql_mode import SqlMode
 
 if TYPE_CHECKING:
@@ -68,9 +69,21 @@ class WorkspaceDatasets:
     def sql(self, text: str, args: Arguments, named: Mapping[str, object]) -> Dataset:
         """The rows of a query; `named` has datasets, columns and values for `{name}` in it."""
         if not named:
-            return self._of(self.views.statement(text, args))
+            return self._statement(text, args)
         with SqlFormat(self.views) as names:
-            return self._of(self.views.statement(names.vformat(text, (), named), args))
+            return self._statement(names.vformat(text, (), named), args)
+
+    def _statement(self, text: str, arguments: Arguments) -> Dataset:
+        """The rows of a query, or the result of another statement, which runs now."""
+        if not is_command(text):
+            return self._of(self.views.statement(text, arguments))
+        from millrace.spark.frames.sql_commands import SqlCommands  # noqa: PLC0415 - queries need no pyspark
+
+        runner = self.runner
+        commands = SqlCommands(
+            lambda: runner.spark_session, runner.config, self.views, runner.frame
+        )
+        return self.read_arrow_rows(commands.run(text, arguments))
 
     def table(self, name: str) -> Dataset:
         """The dataset of a view, or of a table of Spark's catalog."""

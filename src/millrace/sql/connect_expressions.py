@@ -13,14 +13,13 @@ from sqlglot import exp
 
 from millrace.sql.connect_literals import cast_tree, literal_tree, type_text
 from millrace.sql.functions.nested.field_updates import update_tree
+from millrace.sql.labels.call_labels import UDF
 from millrace.sql.labels.spark_labels import SPARK_NAME
 from millrace.sql.parser import read
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 ORIGIN: Final = "origin"
 """The key in `meta` of a column that was named through a dataset: the dataset's number."""
-UDF: Final = "udf"
-"""The key in `meta` of a call of a user's function: its message."""
 SUBQUERY: Final = "__subquery"
 """The name of a call that stands for a dataset as a column; its arguments are its use, which is
 `scalar` or `exists`, and the dataset's number."""
@@ -271,7 +270,16 @@ def _updated(message: Any) -> exp.Expression:  # noqa: ANN401 - as above
     if message.HasField("value_expression"):
         value = expression_tree(message.value_expression)
     struct = expression_tree(message.struct_expression)
-    return update_tree(struct, name_parts(message.field_name), value)
+    path = name_parts(message.field_name)
+    tree = update_tree(struct, path, value)
+    if len(path) == 1 and message.struct_expression.WhichOneof("expr_type") != "update_fields":
+        change = exp.Anonymous(this="dropfield") if value is None else _with_field(value)
+        tree.meta[SPARK_NAME] = exp.Anonymous(this="update_fields", expressions=[struct, change])
+    return tree
+
+
+def _with_field(value: exp.Expression) -> exp.Expression:
+    return exp.Anonymous(this="withfield", expressions=[value])
 
 
 def _user_function(message: Any) -> exp.Expression:  # noqa: ANN401 - as above

@@ -110,8 +110,29 @@ _PUTS_TOGETHER: Final = frozenset(
 )
 """Words of texts that may bring a text and a timestamp to one type."""
 _NO_DATE: Final = re.compile(r"\s*T?[0-9]{1,2}(:.*)?\s*", re.DOTALL)
+_COMMANDS: Final = frozenset(
+    {
+        *("add", "alter", "analyze", "cache", "call", "clear", "comment", "create", "declare"),
+        *("delete", "desc", "describe", "drop", "explain", "insert", "list", "load", "merge"),
+        *("msck", "refresh", "repair", "replace", "reset", "set", "show", "truncate", "uncache"),
+        *("update", "use"),
+    }
+)
+_FIRST: Final = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z]+)", re.DOTALL)
 _DIALECT: Final = PlainSpark()
 _NAMES: Final = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
+
+
+def is_command(text: object) -> bool:
+    """Whether a text is a statement that is no query."""
+    match = _FIRST.match(text) if isinstance(text, str) else None
+    return match is not None and match[1].lower() in _COMMANDS
+
+
+def without_comments_before(text: str) -> str:
+    """A statement from its first word on."""
+    match = _FIRST.match(text)
+    return text if match is None else text[match.start(1) :]
 
 
 def called_names(text: str) -> frozenset[str]:

@@ -42,7 +42,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: ORDERS.filter("amount > 3\0"), "leave it out"),
     (lambda: ORDERS.filter("amount > 3; nation = 'fr'"), "pass one at a time"),
     (lambda: ORDERS.filter("sum(amount) > 3"), "use it in agg"),
-    (lambda: ORDERS.filter("nation in (select 1)"), "use a join"),
+    (lambda: ORDERS.filter("nation in (select a from nowhere)"), "ws.view"),
     (lambda: ORDERS.filter("cast(amount as integr) > 1"), "did you mean integer"),
     (lambda: ORDERS.filter("cast(amount int) > 1"), r"write cast\(value AS type\)"),
     (lambda: ORDERS.filter("case when amount > 1 then true"), "add END"),

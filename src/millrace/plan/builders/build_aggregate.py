@@ -24,6 +24,7 @@ from millrace.plan.builders.operators import (
     native_or_spark,
     select_list,
     spark_name,
+    with_sql_form,
 )
 from millrace.plan.nodes.aggregate import Aggregate
 from millrace.plan.nodes.node import Node
@@ -32,7 +33,7 @@ from millrace.sql.aggregates.aggregate_expressions import typed_aggregate
 from millrace.sql.functions.function_registry import AGGREGATES
 from millrace.sql.labels.spark_labels import spark_label
 from millrace.sql.parser import canonical
-from millrace.sql.typed_sql import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 _CLAUSES: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
@@ -188,6 +189,8 @@ class GroupedRows:
     def _node(self) -> Node:
         if not self._keys and not self._calls:
             raise ExpressionRefused("there is nothing to calculate", fix="write count(*)")
+        if any(map(has_sessions, self._keys)):
+            return self._by_sessions()
         child, keys = self._child(), tuple(self._key_columns)
         if any(map(is_group_call, self._calls)):
             return self._called(child, keys)
@@ -207,6 +210,19 @@ class GroupedRows:
         return native_or_spark(
             self._context, native, [child], lambda: f"SELECT {listed} FROM input_0{group}"
         )
+
+    def _by_sessions(self) -> Node:
+        """Groups by sessions, which Spark joins while it groups: as values they are not joined."""
+        if self._context.on_spark is None:
+            raise NotNative("sessions are Spark's", fix="use a workspace with Spark")
+        below = self._relation.node
+        keys = [canonical(with_sql_form(key, below.schema)) for key in self._keys]
+        named_keys = zip(keys, self._key_columns, strict=True)
+        calls = [(_aggregate_column(number), tree) for number, tree in enumerate(self._calls)]
+        listed = [f"{key} AS {spark_name(column)}" for key, column in named_keys]
+        listed += [select_list(calls)] if calls else []
+        text = f"SELECT {', '.join(listed)} FROM input_0 GROUP BY {', '.join(keys)}"
+        return self._context.on_spark([("input_0", below)], text, "sessions are Spark's")
 
     def _called(self, child: Node, keys: tuple[str, ...]) -> Node:
         """Values that users' functions make of groups; Spark mixes them with no other aggregate."""
@@ -232,6 +248,11 @@ class GroupedRows:
         ]
         passed = [(name, plan_column(name)) for name in below.schema.names]
         return project_calls(self._context, below, [*passed, *new]) if new else below
+
+
+def has_sessions(key: exp.Expression) -> bool:
+    """Whether a key is a session, of rows that are near each other in time."""
+    return any(call.name.lower() == "session_window" for call in key.find_all(exp.Anonymous))
 
 
 def _aggregate_column(number: int) -> str:

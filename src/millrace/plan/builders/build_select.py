@@ -153,7 +153,7 @@ def _own_label(relation: Relation, body: exp.Expression, resolved: exp.Expressio
         labels = {a.column: a.label for a in relation.attributes}
         try:
             label = own_name(body, typed(resolved, relation.node.schema, labels))
-        except NotNative:
+        except ExpressionRefused:  # As of a user's function, which is no part of SQL.
             label = None
         if label is not None:
             return label

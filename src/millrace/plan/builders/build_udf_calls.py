@@ -21,7 +21,7 @@ from millrace.plan.nodes.user_code.grouped_map import GroupedCalls, RowsByKey
 from millrace.plan.nodes.user_code.udf_calls import UdfCalls
 from millrace.plan.nodes.user_code.user_function import FunctionCall, UserFunction
 from millrace.plan.relation import free_columns
-from millrace.sql.connect_expressions import UDF
+from millrace.sql.labels.call_labels import UDF
 from millrace.sql.parser import operands
 from millrace.sql.typed_sql import ExpressionRefused
 

@@ -65,7 +65,7 @@ def rows_where(
     native = lambda: rows.over(filtered(scope, rows, conjuncts(condition)).node)  # noqa: E731
     whole = exp.Select(expressions=[exp.Star()], where=exp.Where(this=condition))
     kept = _native_or_query(scope, rows, native, whole)
-    if kept.node.schema.names == rows.node.schema.names:
+    if kept.attributes == rows.attributes:
         return kept
     pairs = zip(rows.visible, kept.visible, strict=True)
     return Relation(kept.node, tuple(replace(a, column=b.column) for a, b in pairs))
@@ -156,7 +156,10 @@ def _native_or_query(
         table.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
         query.set("from_", exp.From(this=table))
         by_name = {**scope.tables, _ROWS: rows}
-        tables = {name: by_name[own.name.lower()] for name, own in _aliases(query, by_name)}
+        aliases = _aliases(query, by_name)
+        if len({alias.lower() for alias, _ in aliases}) < len(aliases):
+            raise  # A column that was named through a dataset may be another one in the text.
+        tables = {alias: by_name[own] for alias, own in aliases}
         named = query.transform(lambda node: _by_label(node, tables))
         try:
             return query_on_spark(scope.with_table(_ROWS, rows.only_visible()), named, refused)
@@ -166,10 +169,10 @@ def _native_or_query(
             raise refused from None
 
 
-def _aliases(query: exp.Expression, tables: Mapping[str, Relation]) -> list[tuple[str, exp.Table]]:
-    """The names of tables in a query, with the tables."""
+def _aliases(query: exp.Expression, tables: Mapping[str, Relation]) -> set[tuple[str, str]]:
+    """The names that tables have in a query, with their own names."""
     known = [table for table in query.find_all(exp.Table) if table.name.lower() in tables]
-    return [(table.alias or table.name, table) for table in known]
+    return {(table.alias or table.name, table.name.lower()) for table in known}
 
 
 def _by_label(node: exp.Expression, tables: Mapping[str, Relation]) -> exp.Expression:

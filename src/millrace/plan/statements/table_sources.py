@@ -121,7 +121,7 @@ def _numbers(scope: QueryScope, count: int) -> Relation:
     """Rows with the numbers from 0 on."""
     rows = scope.context.local_rows
     if rows is None:
-        raise NotNative("rows of no table are not built here", fix="")
+        raise NotNative("rows of no table are not built here", fix="name a table")
     return relation_of(rows(pa.table({ROW: pa.array(range(count), pa.int64())})))
 
 
@@ -176,7 +176,7 @@ def _table_function(scope: QueryScope, call: exp.Anonymous) -> Relation:
         raise NotNative("a range of many rows", found=call.sql("spark"), fix="")
     rows = scope.context.local_rows
     if rows is None:
-        raise NotNative("rows of no table are not built here", fix="")
+        raise NotNative("rows of no table are not built here", fix="name a table")
     return relation_of(rows(pa.table({"id": pa.array(range(start, end, step), pa.int64())})))
 
 

@@ -11,13 +11,15 @@ from typing import Final
 from sqlglot import exp
 
 Label = Callable[[exp.Expression], str]
+UDF: Final = "udf"
+"""The key in `meta` of a call of a user's function: its message."""
 _WITHOUT_SECOND: Final = frozenset(
     {
         *("first", "first_value", "last", "last_value", "any_value", "mode"),
-        "approx_count_distinct",
+        *("approx_count_distinct", "from_json", "from_csv", "from_xml"),
     }
 )
-"""Functions whose second argument is not in their name."""
+"""Functions of which only the first argument is in their name."""
 _WRITTEN_OUT: Final = {
     "listagg": (2, "NULL"),
     "string_agg": (2, "NULL"),
@@ -26,9 +28,12 @@ _WRITTEN_OUT: Final = {
     "approx_percentile": (3, "10000"),
 }
 """By function: the number of arguments, and how the last of them is written if it is left out."""
-_IN_CAPITALS: Final = frozenset({"rank", "dense_rank", "percent_rank"})
+_IN_CAPITALS: Final = frozenset({"rank", "dense_rank", "percent_rank", "spark_partition_id"})
+_BY_NAME: Final = {"window": "window", "session_window": "session_window", "uuid": "uuid()"}
+"""Calls whose arguments are not in their name."""
 _OTHER_NAMES: Final = {
     "array_agg": "collect_list",
+    "withfield": "WithField",
     "lateralaliasreference": "lateralAliasReference",
 }
 _WITH_NULLS_CLAUSE: Final = {"first_value": "first", "last_value": "last"}
@@ -41,12 +46,18 @@ _NATURAL_ORDER: Final = (
 )
 """How Spark writes the order of `array_sort` that is not given."""
 _UP_TO_ROW: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-_RANKS: Final = frozenset({*_IN_CAPITALS, "row_number", "ntile"})
+_RANKS: Final = frozenset({"rank", "dense_rank", "percent_rank", "row_number", "ntile"})
 
 
 def call_label(tree: exp.Anonymous, label: Label) -> str:
     """The name of a call."""
+    if UDF in tree.meta:
+        return f"{tree.name}({', '.join(map(label, tree.expressions))})"
     name = tree.name.lower()
+    return _BY_NAME[name] if name in _BY_NAME else _label_with_arguments(tree, name, label)
+
+
+def _label_with_arguments(tree: exp.Anonymous, name: str, label: Label) -> str:
     arguments = list(tree.expressions)
     if arguments and isinstance(arguments[0], exp.IgnoreNulls | exp.RespectNulls):
         name = _WITH_NULLS_CLAUSE.get(name, name)

@@ -9,14 +9,14 @@ from typing import Final, TypeVar
 
 from sqlglot import exp
 
-from millrace.plan.builders.build_aggregate import GroupedRows, is_aggregate
+from millrace.plan.builders.build_aggregate import GroupedRows, has_sessions, is_aggregate
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.name_resolution import plan_column, resolve
 from millrace.plan.builders.operators import named, project
 from millrace.plan.nodes.row_makers.expand import Expand
 from millrace.plan.relation import Attribute, Relation, free_columns
 from millrace.sql.labels.spark_labels import spark_label
-from millrace.sql.typed_sql import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 _NUMBER: Final = "__grouping_set"
 T = TypeVar("T")
@@ -53,6 +53,8 @@ class GroupingSetRows:
             for key in keys:
                 bare = key.this if isinstance(key, exp.Alias) else key
                 resolved = resolve(bare, relation.attributes)
+                if has_sessions(resolved):
+                    raise NotNative("sessions in several sets of keys", found=key.sql(), fix="")
                 if resolved not in self._keys:
                     self._keys.append(resolved)
                     labels.append(self._attribute(key, resolved))
