@@ -50,7 +50,8 @@ class OpenQuery:
 
     def with_clause(self, clause: int, **parts: object) -> OpenQuery:
         """The query with one more clause, over its rows as they are so far."""
-        inner = self if clause > self.last or (clause == self.last == _WHERE) else self._nested()
+        follows = clause > self.last or clause == self.last == _WHERE
+        inner = self if follows and self.alias is None else self._nested()
         tree = inner.tree.copy()
         for name, part in parts.items():
             tree.set(name, part)
@@ -58,7 +59,8 @@ class OpenQuery:
 
     def where(self, condition: exp.Expression) -> OpenQuery:
         """The rows for which a condition is true."""
-        before = self.tree.args.get("where") if self.last == _WHERE else None
+        is_one_clause = self.last == _WHERE and self.alias is None
+        before = self.tree.args.get("where") if is_one_clause else None
         parts = [condition] if before is None else [before.this, condition]
         return self.with_clause(_WHERE, where=exp.Where(this=all_of(parts)))
 
@@ -98,6 +100,13 @@ class CorrelatedDataset(Dataset):
 
     def _as_query(self) -> exp.Select:
         return self._open.tree.copy()
+
+    def _as_lateral(self) -> exp.Lateral:
+        lateral = exp.Lateral(this=exp.Subquery(this=self._as_query()))
+        if self._open.alias is not None:
+            name = exp.to_identifier(self._open.alias, quoted=True)
+            lateral.set("alias", exp.TableAlias(this=name))
+        return lateral
 
     def _kept(self, query: OpenQuery) -> Self:
         return type(self)(query, self._runner, next_number())

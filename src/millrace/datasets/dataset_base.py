@@ -174,6 +174,10 @@ class DatasetBase:
         """The rows as a query, for a place in another one."""
         return exp.Select(expressions=[exp.Star()], from_=exp.From(this=table_tree(self)))
 
+    def _as_lateral(self) -> exp.Lateral:
+        """The rows as a side of a lateral join."""
+        return exp.Lateral(this=exp.Subquery(this=self._as_query()))
+
     def _value(self) -> list[Any]:
         """The values of the first column; the query runs."""
         batches, _ = self._runner.batches(self._plan)
@@ -221,9 +225,9 @@ def relation_of_other(other: object, call: str) -> Relation:
     return relation_in(_dataset(other, call))
 
 
-def query_of(other: object, call: str) -> exp.Select:
-    """The query of a dataset that was given to a call; it may name columns around it."""
-    return _dataset(other, call)._as_query()
+def lateral_of(other: object, call: str) -> exp.Lateral:
+    """A dataset that was given to a call, as a side that may name columns around it."""
+    return _dataset(other, call)._as_lateral()
 
 
 def _dataset(other: object, call: str) -> DatasetBase:

@@ -9,7 +9,7 @@ from typing import Final, Self
 from sqlglot import exp
 
 from millrace.datasets.column_arguments import ColumnOrName, is_column, value_tree
-from millrace.datasets.dataset_base import DatasetBase, query_of, relation_of_other, tables_in
+from millrace.datasets.dataset_base import DatasetBase, lateral_of, relation_of_other, tables_in
 from millrace.datasets.dataset_sets import DatasetSets
 from millrace.errors import UserError
 from millrace.plan.builders.build_join import Names, join_kind, plan_join
@@ -88,7 +88,7 @@ class DatasetJoins(DatasetSets):
         """
         call = f"lateralJoin(on={on!r}, how={how!r})"
         condition = None if on is None else value_tree(on, self._relation)
-        return self._joined_with_query(call, query_of(other, call), how, condition)
+        return self._joined_laterally(call, lateral_of(other, call), how, condition)
 
     def nearestByJoin(
         self,
@@ -124,15 +124,17 @@ class DatasetJoins(DatasetSets):
         rank = value_tree(rankingExpression, self._relation)
         largest_first = direction == "similarity"
         order = exp.Ordered(this=rank.copy(), desc=largest_first, nulls_first=not largest_first)
-        query = query_of(other, call)
+        relation_of_other(other, call)  # Its rows are its own.
+        lateral = lateral_of(other, call)
+        query = lateral.this.this
         is_ranked = exp.Not(this=exp.Is(this=exp.Paren(this=rank), expression=exp.Null()))
         query.set("where", exp.Where(this=is_ranked))
         query.set("order", exp.Order(expressions=[order]))
         query.set("limit", exp.Limit(expression=exp.Literal.number(numResults)))
-        return self._joined_with_query(call, query, joinType, None)
+        return self._joined_laterally(call, lateral, joinType, None)
 
-    def _joined_with_query(
-        self, call: str, query: exp.Select, how: str | None, on: exp.Expression | None
+    def _joined_laterally(
+        self, call: str, lateral: exp.Lateral, how: str | None, on: exp.Expression | None
     ) -> Self:
         """Each row with the rows of a query that names its columns."""
         kind = join_kind("inner" if how is None else how, call)
@@ -141,8 +143,7 @@ class DatasetJoins(DatasetSets):
                 f"{call} is no lateral join\n  found: {how}\n  to fix: use inner or left"
             )
         with self._building(call) as context:
-            lateral = exp.Lateral(this=exp.Subquery(this=query))
-            tables = tables_in(*([query] if on is None else [query, on]))
+            tables = tables_in(*([lateral] if on is None else [lateral, on]))
             rows = rows_joined_laterally(context, self._relation, lateral, kind, on, tables)
             return self._with(rows)
 

@@ -101,7 +101,16 @@ def test_a_dataset_that_names_columns_around_it_has_no_rows_alone() -> None:
         theirs.toArrow()
     with pytest.raises(mr.UserError, match="there is no column k"):
         theirs.withColumn("x", F.lit(1))
+    with pytest.raises(mr.UserError, match="there is no column k"):
+        c.nearestByJoin(theirs, F.lit(1), 1, "exact", "distance")
     assert "WHERE" in repr(theirs)
+
+
+def test_a_dataset_that_names_columns_around_it_has_the_alias_it_gets() -> None:
+    o, c = rows(ORDERS), rows(CUSTOMERS)
+    theirs = o.where(o.k == c.k).select("v").alias("x")
+    joined = c.lateralJoin(theirs).where(F.col("x.v") > 10).select("name", F.col("x.v"))
+    assert sorted(map(str, answer(joined))) == ["('a', 20)", "('a', 30)"]
 
 
 def test_a_slip_in_a_name_without_a_table_fails_at_once() -> None:
