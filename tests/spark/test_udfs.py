@@ -474,7 +474,8 @@ def test_a_call_without_an_alias_has_sparks_name(spark: SparkSession, tmp_path: 
     table = pa.table({"s": ["a", "b"]})
     ours = mr.open(tmp_path / "mill", spark, create=True).from_arrow(table)
     doubled = mr_functions.udf(lambda s: s * 2, "string")
-    named = ours.select(doubled("s"), mr_functions.pandas_udf(_addOne, "double")(ours.s))
+    plus = mr_functions.pandas_udf(_addOne, "double")  # type: ignore[attr-defined]
+    named = ours.select(doubled("s"), plus("s"))
     assert named.columns == ["<lambda>(s)", "_addOne(s)"]
     assert [row[0] for row in named.select("<lambda>(s)").collect()] == ["aa", "bb"]
 
