@@ -153,10 +153,12 @@ def _listed(trees: Iterable[exp.Expression]) -> str:
 
 
 def _interval(tree: exp.Expression) -> str:
-    unit = tree.args.get("unit")
-    if not isinstance(unit, exp.Var) or not isinstance(tree.this, exp.Literal):
+    unit, amount, sign = tree.args.get("unit"), tree.this, ""
+    if isinstance(amount, exp.Neg):
+        amount, sign = amount.this, "-"
+    if not isinstance(unit, exp.Var) or not isinstance(amount, exp.Literal):
         return canonical(tree).replace("`", "")
-    return f"INTERVAL '{tree.this.name}' {unit.name.upper().removesuffix('S')}"
+    return f"INTERVAL '{sign}{amount.name}' {unit.name.upper().removesuffix('S')}"
 
 
 def _like(tree: exp.Expression) -> str:

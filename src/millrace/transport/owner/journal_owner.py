@@ -116,7 +116,12 @@ class Owner:
         if workspace.take_over is not None:
             assert isinstance(broker, LogBroker)
             self._life = OwnerLife(
-                self._store, broker, identity.instance, workspace.config, self._stop
+                self._store,
+                broker,
+                identity.instance,
+                workspace.config,
+                self._stop,
+                lambda: owner_endpoint.restore(self._store, self.endpoint),
             )
         self.server = OwnerServer(
             ListenAddress(

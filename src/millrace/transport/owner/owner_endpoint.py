@@ -75,10 +75,21 @@ def read(store: Store) -> OwnerEndpoint | None:
 
 
 def remove(store: Store, instance: str) -> None:
-    """Remove the file of this instance; called while it still holds the lock."""
+    """Remove the file of this instance. Without a lock, a younger owner restores its own."""
     endpoint = read(store)
     if endpoint is not None and endpoint.instance == instance:
         store.remove_file(OWNER_FILE)
+
+
+def restore(store: Store, endpoint: OwnerEndpoint) -> None:
+    """Write the owner's address again if an older owner removed it, or wrote its own over it.
+
+    Without a lock an owner that was suspended can do so when it wakes up, in the place of the next
+    one.
+    """
+    seen = read(store)
+    if seen is None or seen.epoch < endpoint.epoch:
+        write(store, endpoint)
 
 
 def keep_for(store: Store, address: str | None) -> None:

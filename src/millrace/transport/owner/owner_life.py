@@ -111,13 +111,20 @@ class OwnerLife:
     """Gives the signs of an owner, and says whether it may still answer."""
 
     def __init__(
-        self, store: Store, broker: LogBroker, instance: str, config: Config, stop: WakeUp
+        self,
+        store: Store,
+        broker: LogBroker,
+        instance: str,
+        config: Config,
+        stop: WakeUp,
+        restore_address: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._broker = broker
         self._instance = instance
         self._lease_s = lease_s(config)
         self._stop = stop
+        self._restore_address = restore_address
         self._beat = 0
         self._until = 0.0
         """Up to here no other process can have taken over."""
@@ -162,6 +169,8 @@ class OwnerLife:
         while self._stop.sleep(self._lease_s / SIGNS_PER_LEASE):
             try:
                 self.give_sign()
+                if not self._stop.is_stopped:
+                    self._restore_address()
             except BrokerStopped:
                 self._stop.stop()
             except MillraceError as error:

@@ -7,6 +7,7 @@ import pickle
 import socket
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -449,3 +450,26 @@ def test_trouble_while_tidying_does_not_end_the_owner(
     assert all_values(client, "a") == [1]
     client.close()
     owner.close()
+
+
+@pytest.mark.parametrize("older", [None, 0])
+def test_an_address_that_an_older_owner_removed_or_overwrote_comes_back(
+    tmp_path: Path, older: int | None
+) -> None:
+    config = QUICK.with_options(owner_lease="200ms")
+    with mr.open(tmp_path, create=True, ledger="files", config=config) as ws:
+        ws.journals.create("a", SCHEMA)
+        said = endpoint(tmp_path)
+        if older is None:  # As one that woke up late, and took the file for its own.
+            (tmp_path / "owner.json").unlink()
+        else:
+            late = {**said, "epoch": older, "instance": "late", "address": "grpc://127.0.0.1:1"}
+            (tmp_path / "owner.json").write_text(json.dumps(late))
+        until = time.monotonic() + 60
+        while not (tmp_path / "owner.json").exists() or endpoint(tmp_path) != said:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        with mr.open(tmp_path, config=config) as other:
+            other.journals.append("a", column(1))
+            assert not owns(other)
+    assert not (tmp_path / "owner.json").exists()
