@@ -324,9 +324,9 @@ def test_segments_without_a_ledger_are_lost_data(tmp_path: Path) -> None:
 def test_other_formats_and_other_files_are_refused(tmp_path: Path) -> None:
     opened(tmp_path / "newer").close()
     db = sqlite3.connect(tmp_path / "newer" / LEDGER)
-    db.execute("PRAGMA user_version = 3")
+    db.execute("PRAGMA user_version = 4")
     db.close()
-    with pytest.raises(FormatError, match="version 3\n  versions read: 1, 2"):
+    with pytest.raises(FormatError, match="version 4\n  versions read: 1, 2, 3"):
         opened(tmp_path / "newer")
 
     (tmp_path / "other").mkdir()

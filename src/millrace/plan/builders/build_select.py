@@ -27,6 +27,7 @@ from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
 from millrace.plan.relation import Attribute, Relation, free_columns, picked_columns
 from millrace.sql.expressions import Expression, expression_of, own_name
+from millrace.sql.labels.call_labels import UDF
 from millrace.sql.labels.spark_labels import SPARK_NAME, spark_label
 from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
@@ -153,7 +154,11 @@ def _own_label(relation: Relation, body: exp.Expression, resolved: exp.Expressio
         labels = {a.column: a.label for a in relation.attributes}
         try:
             label = own_name(body, typed(resolved, relation.node.schema, labels))
-        except ExpressionRefused:  # As of a user's function, which is no part of SQL.
+        except NotNative:
+            label = None
+        except ExpressionRefused:
+            if not any(UDF in node.meta for node in body.walk()):
+                raise  # Spark names it. A user's function is no part of SQL: it is named here.
             label = None
         if label is not None:
             return label

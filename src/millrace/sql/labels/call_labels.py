@@ -28,7 +28,12 @@ _WRITTEN_OUT: Final = {
     "approx_percentile": (3, "10000"),
 }
 """By function: the number of arguments, and how the last of them is written if it is left out."""
-_IN_CAPITALS: Final = frozenset({"rank", "dense_rank", "percent_rank", "spark_partition_id"})
+_IN_CAPITALS: Final = frozenset(
+    {
+        *("rank", "dense_rank", "percent_rank", "spark_partition_id"),
+        *("sqrt", "exp", "log10", "log2", "power", "signum"),
+    }
+)
 _BY_NAME: Final = {"window": "window", "session_window": "session_window", "uuid": "uuid()"}
 """Calls whose arguments are not in their name."""
 _OTHER_NAMES: Final = {

@@ -115,14 +115,8 @@ class Owner:
         self._life: OwnerLife | None = None
         if workspace.take_over is not None:
             assert isinstance(broker, LogBroker)
-            self._life = OwnerLife(
-                self._store,
-                broker,
-                identity.instance,
-                workspace.config,
-                self._stop,
-                lambda: owner_endpoint.restore(self._store, self.endpoint),
-            )
+            life = (self._store, broker, identity.instance, workspace.config, self._stop)
+            self._life = OwnerLife(*life, self._restore_address)
         self.server = OwnerServer(
             ListenAddress(
                 host=workspace.listen or workspace.host,
@@ -154,6 +148,9 @@ class Owner:
             self._home.look(is_early=is_early)
         if self._life is not None:
             self._life.check()
+
+    def _restore_address(self) -> None:
+        owner_endpoint.restore(self._store, self.endpoint)
 
     @classmethod
     def open(cls, workspace: OwnedWorkspace) -> Self:
