@@ -32,7 +32,7 @@ REFUSED = frozenset({"window_time"})
 CHANGING = frozenset({"rand", "randn"})
 """Functions whose columns have another name each time: their seed."""
 OTHER_NAMES_MAX = 50
-"""Calls without an alias whose column has another name than in Spark: Spark adds what it inferred."""
+"""Calls without an alias whose columns have other names: Spark adds what it inferred."""
 TOGETHER_MAX = 60
 """How many calls are columns of one query."""
 
