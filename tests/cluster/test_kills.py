@@ -41,6 +41,7 @@ def indexes(workspace: Path) -> int:
     return len(list(workspace.glob("shuffle/*/*/*/*/index.bin")))
 
 
+@pytest.mark.slow  # tests/cluster/test_dataset_kills.py kills a driver in the quick tests.
 def test_a_run_killed_half_way_is_taken_over_by_the_next_application(
     spark: SparkSession, tmp_path: Path
 ) -> None:

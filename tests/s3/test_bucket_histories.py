@@ -18,6 +18,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestartedBucket
         yield found
 
 
+@pytest.mark.slow  # Those over folders and PostgreSQL are quick.
 def test_no_law_is_broken_when_processes_and_links_die(
     tmp_path: Path, server: RestartedBucket
 ) -> None:

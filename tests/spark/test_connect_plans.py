@@ -15,6 +15,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's users do
+from tests.laws import few_quick
 
 import millrace as mr
 from millrace.spark.frames.connect_plan_identity import plan_identity
@@ -118,7 +119,7 @@ FUNCTIONS: dict[str, Make] = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", few_quick(FUNCTIONS, 2))
 def test_functions_over_rows_run_in_the_tasks_and_once(
     name: str, spark: SparkSession, tables: list[DataFrame], tmp_path: Path
 ) -> None:
@@ -134,7 +135,7 @@ def rows_of(frame: DataFrame) -> list[tuple[object, ...]]:
     return sorted((tuple(row) for row in frame.collect()), key=repr)
 
 
-@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize("name", few_quick(NATIVE, 12))
 def test_a_plan_is_read_and_has_sparks_rows(
     name: str, spark: SparkSession, tables: list[DataFrame], tmp_path: Path
 ) -> None:

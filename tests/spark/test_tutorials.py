@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.laws import few_quick
 
 import millrace as mr
 
@@ -96,7 +97,7 @@ def rows_of(frame: Any) -> list[tuple[object, ...]]:  # noqa: ANN401 - a DataFra
     return [tuple(row) for row in frame.collect()]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", few_quick(NAMES, 3))
 def test_only_the_import_changes(
     name: str, spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
@@ -111,7 +112,7 @@ def test_only_the_import_changes(
 
 
 @pytest.mark.connect_only
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", few_quick(NAMES, 2))
 def test_unchanged_through_connect(
     name: str, spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
