@@ -1,7 +1,7 @@
 """Journals on Kafka from processes that joined, beside Kafka's own transactional client.
 
     .venv/bin/python benchmarks/kafka_joined.py [--processes 1 8] [--seconds 4] [--rows 100 1000] \\
-        [--rounds 3]
+        [--rounds 3] [--parts read write]
 
 Both on one Kafka node, started here, in turns; the middle of the rounds counts. All processes are
 spawned. `write`: each process appends batches of `--rows` rows of 1 KB to a journal, or topic, of
@@ -147,9 +147,9 @@ def reader(where: JournalAddress, number: int, _rows: int) -> Call:
 
 def served_reader(where: JournalAddress, number: int, rows: int) -> Call:
     """As before there was another way: the owner reads."""
-    from millrace.transport.owner import kafka_readers  # noqa: PLC0415 - in this process alone
+    from millrace.transport.owner import kafka_access  # noqa: PLC0415 - in this process alone
 
-    kafka_readers.KafkaReaders.at = lambda *_: None  # type: ignore[method-assign]
+    kafka_access.KafkaAccess.at = lambda *_: None  # type: ignore[method-assign]
     return reader(where, number, rows)
 
 
@@ -238,7 +238,8 @@ def prepare(server: KafkaServer, where: JournalAddress, processes: int) -> None:
 
 def cases(asked: argparse.Namespace) -> list[tuple[str, int, int]]:
     parts = [("read", 0)] + [("write", rows) for rows in asked.rows]
-    return [(part, n, rows) for part, rows in parts for n in asked.processes]
+    wanted = [case for case in parts if case[0] in asked.parts]
+    return [(part, n, rows) for part, rows in wanted for n in asked.processes]
 
 
 def run(asked: argparse.Namespace, server: KafkaServer, where: JournalAddress, owner: int) -> None:
@@ -262,7 +263,6 @@ def run(asked: argparse.Namespace, server: KafkaServer, where: JournalAddress, o
             line["owner_ms_mb"] = None if peer == "kafka" else round(cost, 2)
             line["ratio"] = round(statistics.median(ratios), 2)
             print(json.dumps(line), flush=True)
-            print(line, file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -271,6 +271,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--rows", nargs="+", type=int, default=[100, 1000])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--parts", nargs="+", choices=["read", "write"], default=["read", "write"])
     asked = parser.parse_args()
     config = Config()
     libs = fetch_jars(BUILD, config)

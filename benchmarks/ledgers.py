@@ -1,7 +1,7 @@
 """What each ledger costs: SQLite, files in a folder, a bucket, a bucket far away, PostgreSQL.
 
     .venv/bin/python benchmarks/ledgers.py [--ledgers sqlite files bucket far postgres]
-        [--seconds 5] [--writers 8] [--bytes 1000000] [--calls 0]
+        [--seconds 5] [--writers 8] [--bytes 1000000] [--calls 60 180] [--only-job]
 
 The owner is a process, and so is each writer. `far` is a bucket behind a proxy that delays every
 request: 100 ms at the median, 500 ms at the 99th percentile. PostgreSQL and the S3 server (S3Proxy)
@@ -12,8 +12,11 @@ with `--bytes` each. `mb_per_s` and `owner_ms_mb` (CPU of the owner for a megaby
 `--writers` writers with `--bytes` in each publish. `takeover_s` is the time from SIGKILL of the
 owner to the first answer of a host that waits; with a log that is `owner_lease` and the opening.
 `opening_s` is the opening alone, by a process with all modules loaded. `times` is `commit_ms_p50`
-beside SQLite's. With `--calls` a job with so many calls of a second each runs on Spark as well, on
-SQLite and on each other ledger: `job_times` is how many times as long it took.
+beside SQLite's. With `--calls` a job with so many calls of a second each runs on Spark as well, one
+for each number, after a small one: `job_s` are the seconds of the runs, `job_times` how many times
+as long the last one took as on the first ledger. With several numbers, `job_slower` is what each
+call costs beside a second (0.05 is 5%), from the difference of the first and the last run, and
+`job_fixed_s` is the rest: starting and ending. `--only-job` leaves out everything else.
 
 A table goes to stderr, one JSON line for each ledger to stdout.
 """
@@ -30,7 +33,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
@@ -56,6 +59,8 @@ SCHEMA: Final = pa.schema([("v", pa.binary())])
 SMALL_ROWS: Final = 10
 ROW_BYTES: Final = 1000
 WAIT_S: Final = 300
+SLOTS: Final = 2
+"""Workers of a job."""
 KINDS: Final = ("sqlite", "files", "bucket", "far", "postgres")
 FORK: Final = multiprocessing.get_context("forkserver")
 FORK.set_forkserver_preload(["millrace.workspace", "benchmarks.ledgers"])
@@ -222,6 +227,9 @@ def measure(kind: str, asked: argparse.Namespace) -> Measured:
             os.environ.update(environment)
             bench = Bench(path, ledger, environment)
             try:
+                if asked.only_job:
+                    bench.end()
+                    return {"ledger": kind, **job_figures(path, ledger, asked.calls)}
                 small, _, _ = bench.write(1, SMALL_ROWS * ROW_BYTES // 10, asked.seconds)
                 large, _, _ = bench.write(1, asked.bytes, asked.seconds)
                 many, passed, used = bench.write(asked.writers, asked.bytes, asked.seconds)
@@ -237,9 +245,7 @@ def measure(kind: str, asked: argparse.Namespace) -> Measured:
                     "owner_ms_mb": round(1000 * used / megabytes, 2),
                     "takeover_s": round(bench.takeover_s(), 2),
                     "opening_s": round(bench.opening_s(), 2),
-                    **(
-                        {"job_s": round(job_s(path, ledger, asked.calls), 2)} if asked.calls else {}
-                    ),
+                    **(job_figures(path, ledger, asked.calls) if asked.calls else {}),
                 }
             finally:
                 bench.end()
@@ -260,21 +266,31 @@ def pay(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select(["id"])
 
 
-def job_s(path: str, ledger: str | None, calls: int) -> float:
-    """A job whose calls take a second each; the run alone."""
-    spark = start_session("ledgers")
+def job_figures(path: str, ledger: str | None, counts: Sequence[int]) -> Measured:
+    """Jobs whose calls take a second each, so many on two slots; the runs alone."""
+    spark = start_session("ledgers", cores=SLOTS)
     out = tempfile.mkdtemp(dir=".")
+    took: list[float] = []
     try:
         with mr.open(path, spark, ledger=ledger) as ws:
-            job = ws.job("paid")
-            paid = job.source("rows", spark.range(calls)).map(
-                "pay", pay, schema="id bigint", expensive=True, batch_rows=1, version="1"
-            )
-            paid.sink_parquet(os.path.join(out, "rows"))
-            return float(job.run().seconds)
+            # The first one warms Spark's Python processes.
+            for number, calls in enumerate((SLOTS, *counts)):
+                job = ws.job(f"paid-{number}")
+                rows = spark.range(0, calls, 1, SLOTS)
+                paid = job.source("rows", rows).map(
+                    "pay", pay, schema="id bigint", expensive=True, batch_rows=1, version="1"
+                )
+                paid.sink_parquet(os.path.join(out, f"rows-{number}"))
+                took.append(round(float(job.run().seconds), 2))
     finally:
         spark.stop()
         shutil.rmtree(out, ignore_errors=True)
+    figures: Measured = {"job_s": took[1:]}
+    if len(counts) > 1:
+        call_s = (took[-1] - took[1]) / (counts[-1] - counts[0]) * SLOTS
+        figures["job_slower"] = round(call_s - 1, 3)
+        figures["job_fixed_s"] = round(took[1] - counts[0] / SLOTS * call_s, 2)
+    return figures
 
 
 def main() -> None:
@@ -283,14 +299,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--bytes", type=int, default=1_000_000)
-    parser.add_argument("--calls", type=int, default=0)
+    parser.add_argument("--calls", type=int, nargs="*", default=[])
+    parser.add_argument("--only-job", action="store_true")
     asked = parser.parse_args()
     found: list[Measured] = []
     for kind in asked.ledgers:
         one = measure(kind, asked)
-        one["times"] = round(one["commit_ms_p50"] / (found or [one])[0]["commit_ms_p50"], 2)
+        beside = (found or [one])[0]
+        if not asked.only_job:
+            one["times"] = round(one["commit_ms_p50"] / beside["commit_ms_p50"], 2)
         if asked.calls:
-            one["job_times"] = round(one["job_s"] / (found or [one])[0]["job_s"], 3)
+            one["job_times"] = round(one["job_s"][-1] / beside["job_s"][-1], 3)
         found.append(one)
         print(json.dumps({"benchmark": "ledgers", **one}), flush=True)
     table = Table(*found[0], title=f"{asked.writers} writers of {asked.bytes / 1e6:g} MB")

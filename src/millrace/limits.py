@@ -172,6 +172,16 @@ class Limits:
     """How many readers of topics are kept for the next read."""
     kafka_direct_ms_max: int = 5_000
     """How long a process that reads Kafka itself tries, before the owner reads for it."""
+    kafka_inline_bytes_max: int = 512 * KIB
+    """Rows of a larger publish are written to Kafka by the process that has them, if it reaches the
+    cluster; smaller ones cost less in a transaction of the owner."""
+    kafka_writers_max: int = 256
+    """How many writers may make transactions that the owner grants; rows of others are sent."""
+    kafka_writer_idle_ms_max: int = 60_000
+    """A writer that asked for nothing for so long makes room for another one."""
+    kafka_grant_ms_max: int = 10_000
+    """How long a writer may take for a transaction, and a millisecond more for each KiB of rows;
+    then it is fenced, and what became of the transaction is found out."""
     kafka_fetch_ms_max: int = 600_000
     """How long Maven may take to fetch Kafka itself."""
     kafka_start_ms_max: int = 120_000
@@ -186,6 +196,9 @@ class Limits:
     """How many bytes of rows a cheap step gathers before it publishes them."""
     job_read_ahead_bytes: int = 8 * MIB
     """How much a worker reads ahead of the function."""
+    job_ahead_ms: int = 20
+    """If publishing takes this long, calls that take longer do not wait for their intents: these
+    are recorded ahead, while the calls before them are under way."""
     job_turn_ms: int = 2_000
     """How long a worker works on one lease before it asks for another."""
     job_idle_ms: int = 50

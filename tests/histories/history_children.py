@@ -50,6 +50,7 @@ CONFIG = mr.Config(owner_lease="1500ms", owner_timeout="20s", gone_after="20s").
     owner_idle_ms=60,
     owner_ping_ms_max=2000,
     journal_inline_bytes_max=1500,
+    kafka_inline_bytes_max=1500,
     journal_small_bytes_max=3000,
     journal_segment_bytes_target=20_000,
     journal_range_bytes_target=4000,
@@ -59,6 +60,7 @@ CONFIG = mr.Config(owner_lease="1500ms", owner_timeout="20s", gone_after="20s").
     journal_merge_ranges_min=3,
     ledger_snapshot_records=60,
     ledger_retry_ms=20,
+    kafka_grant_ms_max=1500,
 )
 """All sizes are small, so that all that happens to many rows happens to few."""
 
@@ -75,6 +77,7 @@ class Scene:
     seed: int
     where: JournalAddress
     environment: Mapping[str, str] = field(default_factory=dict)
+    broker: str = "embedded"
     cuts: tuple[int | None, ...] = ()
     """After how many bytes connections to owners are cut."""
 
@@ -150,7 +153,7 @@ def host(scene: Scene, who: str) -> None:
     begin(scene, who)
     if scene.cuts:
         _answer_behind_a_proxy(list(scene.cuts))
-    with mr.open(scene.path, ledger=scene.ledger, config=CONFIG) as ws:
+    with mr.open(scene.path, ledger=scene.ledger, broker=scene.broker, config=CONFIG) as ws:
         for _ in until_there(scene.stop_hosts):
             try:
                 ws.journals.end_offset(SOURCE)

@@ -50,9 +50,11 @@ FORK.set_forkserver_preload(
 """pandas, as pyarrow imports it where it finds it, with the first rows of a process."""
 END_S = 120.0
 """Longer than any process takes to end on a busy machine."""
-CLIENT_POINTS = tuple(p for p in POINTS if p.startswith(("direct.", "producer.")))
+CLIENT_POINTS = tuple(p for p in POINTS if p.startswith(("direct.", "producer.", "kafka.")))
 HOST_POINTS = tuple(
-    p for p in POINTS if p.startswith(("journal.", "ledger.", "owner.", "bucket.create"))
+    p
+    for p in POINTS
+    if p.startswith(("journal.", "ledger.", "owner.", "bucket.create", "kafka.publish."))
 )
 """Points that some hosts never pass are no harm."""
 
@@ -247,7 +249,7 @@ def run_history(place: LedgerPlace, folder: Path, seed: int, harms: int = 5) -> 
 
 def _scene(place: LedgerPlace, folder: Path, chance: random.Random, seed: int) -> Scene:
     os.environ.update(place.environment)
-    with mr.open(place.path, ledger=place.ledger, config=CONFIG, create=True) as ws:
+    with place.open(create=True) as ws:
         for name in JOURNALS:
             ws.journals.create(name, SCHEMA)
         ws.journals.commit(GROUP, SOURCE, 0, expected=None)
@@ -259,6 +261,7 @@ def _scene(place: LedgerPlace, folder: Path, chance: random.Random, seed: int) -
     return Scene(
         path=place.path,
         ledger=place.ledger,
+        broker=place.broker,
         folder=str(folder),
         seed=seed,
         where=where,
@@ -280,7 +283,7 @@ def _events(folder: Path) -> list[dict[str, Any]]:
 def _at_the_end(place: LedgerPlace) -> list[dict[str, Any]]:
     """What a process finds that opens the workspace afterwards, and another one after it."""
     events: list[dict[str, Any]] = []
-    with mr.open(place.path, ledger=place.ledger, config=CONFIG) as ws:
+    with place.open() as ws:
         for number, _ in enumerate(STEPWISE):
             # The successors of the last producers end what they left open.
             ws.journals.producer(f"producer-{3 + number}").close()
@@ -289,7 +292,7 @@ def _at_the_end(place: LedgerPlace) -> list[dict[str, Any]]:
         events += _finals(ws)
         offset = ws.journals.committed(GROUP, SOURCE)
         events.append({"event": "copied", "from": SOURCE, "to": COPY, "offset": offset})
-    with mr.open(place.path, ledger=place.ledger, config=CONFIG) as ws:
+    with place.open() as ws:
         # Everything that was only in memory is gone now.
         assert _finals(ws) == [event for event in events if event["event"] == "final"]
         checked = ws.verify()

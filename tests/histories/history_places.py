@@ -15,9 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
+from tests.histories.history_children import CONFIG
 from tests.postgres.postgres_kit import PORT, Postgres
 from tests.proxy import CuttingProxy
 from tests.s3.s3_kit import BUCKET, credentials, make_bucket, start
+
+import millrace as mr
+from millrace.testing.kafka_server import KafkaServer
 
 Harm = Callable[[], object]
 
@@ -28,11 +32,24 @@ class LedgerPlace:
 
     path: str
     ledger: str | None
+    broker: str = "embedded"
     environment: Mapping[str, str] = field(default_factory=dict)
     harms: Mapping[str, Harm] = field(default_factory=dict)
     """What can happen to the server, each until the server is there again."""
     is_fenced_by_lock: bool = False
     """Whether an owner that hangs keeps its journals."""
+
+    def open(self, *, create: bool = False) -> mr.Workspace:
+        """Open it here."""
+        return mr.open(
+            self.path, ledger=self.ledger, broker=self.broker, config=CONFIG, create=create
+        )
+
+
+@contextmanager
+def kafka_place(folder: Path, server: KafkaServer) -> Iterator[LedgerPlace]:
+    """A workspace whose journals are topics."""
+    yield LedgerPlace(str(folder / "mill"), None, server.url, is_fenced_by_lock=True)
 
 
 @contextmanager

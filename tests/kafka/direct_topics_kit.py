@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,8 @@ from millrace.transport.owner.journal_owner import Owner
 
 OUTLASTING = QUICK.with_options(owner_backoff_ms=100, owner_retries_max=10)
 """A process that waits for the next owner."""
+DIRECT = QUICK.with_options(journal_inline_bytes_max=1, kafka_inline_bytes_max=1)
+"""All rows are written by the process that has them."""
 SHORT = QUICK.with_options(kafka_direct_ms_max=1_000)
 """A process that soon leaves a read to the owner."""
 
@@ -34,6 +36,8 @@ class Joined:
     broker: KafkaBroker
     client: JoinedBroker
     served: list[str]
+    sent: list[str]
+    """What the owner wrote for it."""
 
 
 @contextmanager
@@ -53,11 +57,24 @@ def joined(
         served.append("many")
         return many(*args, **named)  # type: ignore[arg-type]
 
+    sent: list[str] = []
+
+    def noting(name: str) -> Callable[..., object]:
+        write = getattr(broker, name)
+
+        def wrote(*args: object, **named: object) -> object:
+            sent.append(name)
+            return write(*args, **named)
+
+        return wrote
+
     with pytest.MonkeyPatch.context() as patch:
+        for name in ("append", "append_stamped", "publish"):
+            patch.setattr(broker, name, noting(name))
         patch.setattr(broker, "read", read)
         patch.setattr(broker, "read_many", read_many)
         client = client_of(owner, config)
-        yield Joined(owner, broker, client, served)
+        yield Joined(owner, broker, client, served, sent)
         client.close()
         owner.close()
 

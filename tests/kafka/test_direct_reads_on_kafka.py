@@ -20,7 +20,6 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.row_bundles import ManyRows
 from millrace.journal.core.row_format import OFFSET
 from millrace.journal.core.values import Fetched, Isolation, KafkaPlace
-from millrace.journal.kafka.direct_topics import DirectTopics
 from millrace.journal.kafka.kafka_broker import KafkaBroker
 from millrace.testing.kafka_server import KafkaServer
 from millrace.transport.owner.joined_broker import JoinedBroker
@@ -237,8 +236,7 @@ def test_a_reader_that_loses_kafka_leaves_the_next_reads_to_the_owner(
         assert all_values(here.client, "a") == expected
         made = here.client._direct._kafka._made
         assert made is not None
-        assert isinstance(made[1], DirectTopics)
-        made[1]._readers.close()
+        made[1].topics._readers.close()
         assert all_values(here.client, "a") == expected
         assert here.served
 

@@ -39,6 +39,7 @@ from millrace.journal.core.values import (
     Truncated,
     appended_to,
 )
+from millrace.journal.core.write_grants import GrantAnswer, GrantRefused, GrantRequest
 from millrace.journal.producer import Producer, random_producer
 from millrace.journal.row_files import write_file
 from millrace.journal.transaction import Transaction
@@ -82,6 +83,26 @@ class BookBroker(BookReader):
     def direct_cluster(self) -> KafkaPlace | None:
         """See `Broker.direct_cluster`."""
         return None
+
+    def enlist(self, writer: str) -> bool:  # noqa: ARG002 - the contract
+        """See `Broker.enlist`: rows are not in Kafka."""
+        return False
+
+    def grant(self, writer: str, wanted: GrantRequest) -> GrantAnswer:  # noqa: ARG002 - the contract
+        """See `Broker.grant`."""
+        return GrantRefused(reason="not enlisted")
+
+    def settle(
+        self, writer: str, number: int, *, is_committed: bool, kafka_offsets: Mapping[int, int]
+    ) -> None:
+        """See `Broker.settle`: nothing was granted."""
+
+    def outcome(self, writer: str, number: int) -> bool | None:  # noqa: ARG002 - the contract
+        """See `Broker.outcome`: nothing was granted."""
+        return None
+
+    def retire(self, writer: str) -> None:
+        """See `Broker.retire`: nobody is enlisted."""
 
     @abstractmethod
     def tidy(self) -> None:

@@ -17,7 +17,7 @@ from millrace.errors import JournalUnknown, OffsetOutOfRange
 from millrace.journal.core import read_limits, sequencing
 from millrace.journal.core.book import MOVED, VERSION, Book, Journal
 from millrace.journal.core.committed_rows import RolledBackRange
-from millrace.journal.core.journal_names import Offset, Selector
+from millrace.journal.core.journal_names import NO_JOURNAL, Offset, Selector
 from millrace.journal.core.read_limits import ReadLimits, RowCollector, Stored
 from millrace.journal.core.row_bundles import Formats, ManyRows, many_rows
 from millrace.journal.core.row_format import ProducerId
@@ -310,6 +310,8 @@ class BookReader(ABC):
     # Last, since it hides the built-in name from what follows.
     def list(self, prefix: str = "", labels: Labels | None = None) -> tuple[JournalInfo, ...]:
         """See `Broker.list`."""
+        if prefix == NO_JOURNAL:
+            return ()  # Asked for again and again, by callers that want the version alone.
         selector = Selector(prefix, labels or {})
         chosen = [
             journal

@@ -48,6 +48,7 @@ from millrace.journal.core.values import (
     Truncated,
     Watched,
 )
+from millrace.journal.core.write_grants import GrantAnswer, GrantRequest
 
 if TYPE_CHECKING:
     from millrace.journal.core.intents import Intents
@@ -197,6 +198,44 @@ class Broker(Protocol):
 
         They read rows there themselves. None if rows are not in Kafka.
         """
+
+    # Transactions in Kafka that a process makes itself, as the owner decides.
+    @writes(always)
+    def enlist(self, writer: str) -> bool:
+        """Let a writer ask for grants; False if there are too many of them.
+
+        It has initialised a transactional id of its own, which has its name, before.
+        """
+
+    @writes(always)
+    def grant(self, writer: str, wanted: GrantRequest) -> GrantAnswer:
+        """Decide a transaction that the writer makes then.
+
+        Refused if other work waits for what it changes: the rows are to be sent then, so that
+        many share a transaction. What would be refused of a publish is refused here.
+        """
+
+    @writes(always)
+    def settle(
+        self,
+        writer: str,
+        number: Int64,
+        *,
+        is_committed: bool,
+        kafka_offsets: Mapping[int, Int64],
+    ) -> None:
+        """The writer knows what became of a transaction; the Kafka offset of each block."""
+
+    @writes(always)
+    def outcome(self, writer: str, number: Int64) -> bool | None:
+        """Whether a transaction was committed; None if this was too long ago to tell.
+
+        The writer can begin no other one after that.
+        """
+
+    @writes(always)
+    def retire(self, writer: str) -> None:
+        """The writer asks for no more grants."""
 
     def store_file(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> SegmentFile:
         """Write rows of a journal with this schema to a whole file that can be adopted.

@@ -165,7 +165,7 @@ class DirectWriter:
         self, rows: pa.RecordBatch, info: JournalInfo
     ) -> AbstractContextManager[StampedFile] | None:
         """Write stamped rows; a block that sends a reference. None if that cannot describe them."""
-        stamps = _one_run(rows)
+        stamps = one_run(rows)
         if stamps is None:
             return None
         producer, clock, flag = stamps
@@ -295,7 +295,7 @@ def _reference(
     )
 
 
-def _one_run(rows: pa.RecordBatch) -> tuple[ProducerId, Clock, Flag] | None:
+def one_run(rows: pa.RecordBatch) -> tuple[ProducerId, Clock, Flag] | None:
     """The producer, first clock and flag of stamped rows, if these say all about their stamps."""
     if not rows.num_rows or rows[HINTS].null_count < rows.num_rows:
         return None

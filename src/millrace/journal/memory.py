@@ -106,6 +106,7 @@ def _stored(block: RowBlock) -> Stored:
     content = block.content
     if isinstance(content, FileContent):
         content = _read(content, block.journal.schema)
+    assert isinstance(content, pa.RecordBatch), "nothing is announced to this broker"
     return Stored(
         first=block.first,
         next=block.next,

@@ -32,6 +32,7 @@ from millrace.errors import (
     UserError,
 )
 from millrace.journal.broker import Broker
+from millrace.journal.core.journal_names import NO_JOURNAL
 from millrace.journal.core.values import Lease
 from millrace.reads.model.checkpoint import Checkpoint, CheckpointNumber
 from millrace.reads.model.coordinated_read import CoordinatedRead
@@ -285,9 +286,9 @@ class SessionRun:
 
     def _watch(self) -> None:
         while not self._watching.is_stopped:
-            # Only the version is wanted: no journal has this prefix, so none is sent.
+            # Only the version is wanted.
             seen = self._broker.watch(
-                self._version, prefix="\0", timeout_s=_WATCH_S, stop=self._watching
+                self._version, prefix=NO_JOURNAL, timeout_s=_WATCH_S, stop=self._watching
             ).version
             if seen != self._version or self._actor.needs_journals:
                 self._version = self._actor.list_journals(_now_ms())

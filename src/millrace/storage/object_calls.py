@@ -1,4 +1,4 @@
-"""Calls to an S3 server: small objects and conditions through botocore, rows through pyarrow.
+"""Calls to an S3 server: small objects and conditions through botocore, large ones by pyarrow.
 
 pyarrow's file system cannot make a put conditional, asks twice for each object that it reads, and
 puts objects that stand for folders where it deletes; so it moves the large objects only.
@@ -20,21 +20,24 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.durations import ms
-from millrace.errors import S3Unreachable, StorageError, UserError
+from millrace.errors import S3Unreachable, StorageError
+from millrace.limits import MIB
 from millrace.storage.object_address import BucketAddress
+from millrace.storage.object_clients import botocore_module, open_client, open_files
 
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
 
 S3_CONFLICT_WAIT_MS: Final = 100
 """The wait before a put is sent again that met another one of the same name."""
+
+S3_ONE_GET_BYTES_MAX: Final = 8 * MIB
+"""A range up to this size is read by one request; pyarrow reads larger ones, with two."""
 
 _TOKEN: Final = "millrace"  # noqa: S105 - the name of an object's mark
 _DELETE_AT_ONCE: Final = 1000
@@ -62,6 +65,7 @@ _ADVICE: Final = {
 }
 _LOG: Final = logging.getLogger(__name__)
 _GONE: Final = frozenset({"NoSuchKey", "404", "NotFound"})
+_BEHIND_END: Final = frozenset({"InvalidRange", "416"})
 _TAKEN: Final = frozenset({"PreconditionFailed", "412"})
 _AGAIN: Final = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 
@@ -215,6 +219,8 @@ class BucketCalls:
 
     def range(self, relative: str, offset: int, size: int) -> tuple[int, pa.Buffer | None]:
         """An object's length and a range of it; no range if it is gone or ends before that."""
+        if 0 < size <= S3_ONE_GET_BYTES_MAX:
+            return self._small_range(relative, offset, size)
         target = f"{self.address.bucket}/{self.address.key(relative)}"
         with self._errors("reading", relative):
             try:
@@ -230,13 +236,34 @@ class BucketCalls:
                     return 0, None
                 raise
 
+    def _small_range(self, relative: str, offset: int, size: int) -> tuple[int, pa.Buffer | None]:
+        wanted = f"bytes={offset}-{offset + size - 1}"
+        with self._errors("reading", relative):
+            try:
+                answer = self._call("get_object", relative, Range=wanted)
+                data = answer["Body"].read()
+            except self._refusals as error:
+                code = _code(error)
+                if code in _GONE:
+                    return 0, None
+                if code not in _BEHIND_END:
+                    raise
+                there = self.look(relative)
+                return (0, None) if there is None else (there.size, pa.py_buffer(b""))
+        told = answer.get("ContentRange")  # "bytes 0-9/100"; a server may send all instead.
+        if told is None:
+            data, length = data[offset : offset + size], len(data)
+        else:
+            length = int(told.rpartition("/")[2])
+        return length, pa.py_buffer(data if length >= offset + size else b"")
+
     @property
     def files(self) -> S3FileSystem:
         """The file system of pyarrow for the server."""
         self._check_process()
         with self._lock:
             if self._files is None:
-                self._files = self._open_files()
+                self._files = open_files(self.address, self.config)
             return self._files
 
     def folder_prefix(self, folder: str) -> str:
@@ -247,7 +274,7 @@ class BucketCalls:
     @contextlib.contextmanager
     def _errors(self, doing: str, relative: str) -> Iterator[None]:
         """Turn what the server or the way to it refuses into an error of ours."""
-        boto = _botocore()
+        boto = botocore_module()
         key = self.address.key(relative)
         try:
             yield
@@ -319,7 +346,7 @@ class BucketCalls:
 
     @property
     def _refusals(self) -> type[Exception]:
-        kind: type[Exception] = _botocore().exceptions.ClientError
+        kind: type[Exception] = botocore_module().exceptions.ClientError
         return kind
 
     @property
@@ -328,7 +355,7 @@ class BucketCalls:
         self._check_process()
         with self._lock:
             if self._client is None:
-                self._client = self._open_client()
+                self._client = open_client(self.address, self.config)
             return self._client
 
     def _check_process(self) -> None:
@@ -337,45 +364,6 @@ class BucketCalls:
             self._lock = threading.Lock()
             self._client, self._files, self._pid = None, None, os.getpid()
 
-    def _open_client(self) -> Any:  # noqa: ANN401 - botocore has no types
-        boto, config = _botocore(), self.config
-        return boto.session.get_session().create_client(
-            "s3",
-            region_name=self.address.region,
-            endpoint_url=self.address.endpoint,
-            config=boto.config.Config(
-                connect_timeout=try_s(config, config.s3_connect_ms_max),
-                read_timeout=try_s(config, config.s3_answer_ms_max),
-                retries={"mode": "standard", "total_max_attempts": config.s3_tries_max},
-                max_pool_connections=config.s3_calls_at_once,
-                # Payloads carry checksums of ours, and not every server knows these.
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-                s3={"addressing_style": "auto" if self.address.endpoint is None else "path"},
-            ),
-        )
-
-    def _open_files(self) -> S3FileSystem:
-        from pyarrow import fs  # noqa: PLC0415 - costs time that others need not spend
-
-        given: dict[str, Any] = {}
-        if self.address.endpoint is not None:
-            scheme, _, host = self.address.endpoint.partition("://")
-            given = {"scheme": scheme, "endpoint_override": host}
-        return fs.S3FileSystem(
-            region=self.address.region,
-            connect_timeout=try_s(self.config, self.config.s3_connect_ms_max),
-            request_timeout=try_s(self.config, self.config.s3_answer_ms_max),
-            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=self.config.s3_tries_max),
-            allow_delayed_open=True,
-            **given,
-        )
-
-
-def try_s(config: Config, limit_ms: int) -> float:
-    """How long one try waits, in seconds: all of them, and the pauses between, are limited."""
-    return min(limit_ms, ms(config.gone_after) * 3 // 4 // config.s3_tries_max) / 1000
-
 
 def _code(error: Any) -> str:  # noqa: ANN401 - botocore has no types
     return str(error.response.get("Error", {}).get("Code", ""))
@@ -383,18 +371,3 @@ def _code(error: Any) -> str:  # noqa: ANN401 - botocore has no types
 
 def _was_repeated(error: Any) -> bool:  # noqa: ANN401 - botocore has no types
     return bool(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
-
-
-def _botocore() -> ModuleType:
-    try:
-        import botocore  # noqa: PLC0415 - an extra
-        import botocore.config  # noqa: PLC0415
-        import botocore.exceptions  # noqa: PLC0415
-        import botocore.session  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise UserError(
-            "a workspace in S3 needs botocore, which is not installed\n"
-            "  to fix: pip install 'millrace[s3]', here and for the Python of the executors"
-        ) from error
-    module: ModuleType = botocore
-    return module

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from tests.unit.journal.journal_kit import SCHEMA, column, values
 
 from millrace.config import Config
-from millrace.errors import Corrupt
+from millrace.errors import Corrupt, OffsetOutOfRange
+from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.embedded.ledger import table_reader
+from millrace.journal.embedded.ledger.ledger_port import AppendRange, InSegment
+from millrace.journal.embedded.ledger.table_reader import TableReader
 from millrace.journal.embedded.segment_disk import LocalDisk
 from millrace.journal.kept_ranges import KeptRanges
 
@@ -55,6 +59,62 @@ def test_a_range_that_is_kept_is_read_once(
     assert read_in_parts(broker) == {name: list(range(10_000)) for name in NAMES}
     assert len(reads) == reads_each * len(NAMES)
     assert broker._kept.nbytes == 0, "every range was taken to its end"
+    broker.close()
+
+
+def test_the_ledger_is_asked_for_a_range_once_and_not_for_each_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = filled(tmp_path, Config(journal_kept_bytes_max=1))
+    asked: list[JournalId] = []
+    ranges_of = TableReader.ranges_of
+
+    def counted(
+        self: TableReader, spans: Sequence[tuple[JournalId, Offset, Offset]]
+    ) -> Generator[AppendRange]:
+        asked.extend(journal for journal, _, _ in spans)
+        return ranges_of(self, spans)
+
+    monkeypatch.setattr(TableReader, "ranges_of", counted)
+    assert read_in_parts(broker) == {name: list(range(10_000)) for name in NAMES}
+    assert len(asked) == len(set(asked)) == len(NAMES)
+    broker.close()
+
+
+def test_a_range_that_was_merged_while_a_reader_is_inside_is_looked_up_again(
+    tmp_path: Path,
+) -> None:
+    broker = EmbeddedBroker.open(str(tmp_path), Config(journal_kept_bytes_max=1))
+    broker.create("j", SCHEMA)
+    for first in range(0, 10_000, 1_000):
+        broker.append("j", column(range(first, first + 1_000)))
+        broker.tidy()
+    begun = broker.read_many({"j": 0}, isolation="raw", bytes_each_max=10_000)["j"]
+    assert 0 < begun.next_offset < 1_000, "inside the first range"
+    (range_,) = broker._partly._ranges.values()
+    assert isinstance(range_.where, InSegment)
+    # Its file goes, as when it was merged into another one.
+    moved = replace(range_, where=replace(range_.where, file="segments/gone"))
+    broker._partly.note(moved, begun.next_offset)
+    at, found = begun.next_offset, values(begun)
+    while some := broker.read_many({"j": at}, isolation="raw", bytes_each_max=10_000):
+        found += values(some["j"])
+        at = some["j"].next_offset
+    assert found == list(range(10_000))
+    broker.close()
+
+
+def test_truncated_rows_are_not_read_by_what_is_remembered(tmp_path: Path) -> None:
+    broker = filled(tmp_path, Config())
+    some = broker.read_many(dict.fromkeys(NAMES, 0), isolation="raw", bytes_each_max=10_000)
+    at = {name: each.next_offset for name, each in some.items()}
+    broker.truncate_before(NAMES[0], 9_000, force=True)
+    with pytest.raises(OffsetOutOfRange):
+        broker.read_many(at, isolation="raw", bytes_each_max=10_000)
+    broker.delete(NAMES[1])
+    broker.create(NAMES[1], SCHEMA)
+    broker.append(NAMES[1], column([7]))
+    assert values(broker.read_many({NAMES[1]: 0}, isolation="raw")[NAMES[1]]) == [7]
     broker.close()
 
 

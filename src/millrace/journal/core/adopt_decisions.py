@@ -14,6 +14,7 @@ from millrace.journal.core import decisions, sequencing
 from millrace.journal.core.book import (
     GONE,
     OWN_PRODUCER,
+    AnnouncedContent,
     Book,
     FileContent,
     Journal,
@@ -22,9 +23,10 @@ from millrace.journal.core.book import (
 )
 from millrace.journal.core.clocks import Clock
 from millrace.journal.core.journal_names import JournalId, Offset
-from millrace.journal.core.row_format import Stamp
+from millrace.journal.core.row_format import Flag
 from millrace.journal.core.sequencing import RowEffect
 from millrace.journal.core.values import Appended, Lease, SegmentFile, StampedFile
+from millrace.journal.core.write_grants import AnnouncedRows, StampedRun
 
 
 def check_not_taken(book: Book, file: SegmentFile, journal: str) -> None:
@@ -64,17 +66,56 @@ def check_ranges(file: SegmentFile) -> None:
 
 def adopt_stamped(book: Book, name: str, rows: StampedFile, lease: Lease | None) -> Appended:
     """Take rows that one producer has stamped; nothing happens if all of them are there."""
+    run = StampedRun(producer=rows.producer, first_clock=rows.first_clock, flag=rows.flag)
+    count = sum(piece.rows for piece in rows.file.ranges)
+    journal = _next_run(book, name, rows.id, run, count, lease)
+    if journal is None:
+        return _nothing(book.journal(name))
+    check_not_taken(book, rows.file, name)
+    book.adopted.put(rows.file.path, max(1, rows.file.bytes))
+    begin, clock = journal.end, run.first_clock
+    for piece in rows.file.ranges:
+        content = FileContent.of(rows.file, piece, run.stamp(journal.end, clock))
+        journal = put_block(book, journal, content, piece.rows, content.kind)
+        clock = Clock(clock + piece.rows)
+    return Appended(journal=name, first_offset=begin, rows=count, next_offset=journal.end)
+
+
+def announce_stamped(
+    book: Book, rows: AnnouncedRows, run: StampedRun, lease: Lease | None
+) -> Appended:
+    """The same for rows that their writer has and will store."""
+    journal = _next_run(book, rows.journal, rows.id, run, rows.rows, lease)
+    if journal is None:
+        return _nothing(book.journal(rows.journal))
+    begin = journal.end
+    stamp = run.stamp(begin, run.first_clock)
+    content = AnnouncedContent(part=rows.part, rows=rows.rows, stamp=stamp)
+    kind = RangeKind.PLAIN if run.flag is Flag.OUTSIDE else RangeKind.MIXED
+    journal = put_block(book, journal, content, rows.rows, kind)
+    return Appended(
+        journal=rows.journal, first_offset=begin, rows=rows.rows, next_offset=journal.end
+    )
+
+
+def _nothing(journal: Journal) -> Appended:
+    return Appended(journal=journal.name, first_offset=journal.end, rows=0, next_offset=journal.end)
+
+
+def _next_run(
+    book: Book, name: str, id_: JournalId, run: StampedRun, count: int, lease: Lease | None
+) -> Journal | None:
+    """Move a producer on by rows that it stamped; their journal, None if all of them are there."""
     if lease is not None:
         decisions.check_lease(book, lease)
-    journal = same_journal(book, name, rows.id)
-    if rows.producer == book.count(OWN_PRODUCER):
+    journal = same_journal(book, name, id_)
+    if run.producer == book.count(OWN_PRODUCER):
         raise own_producer(name)
-    count = sum(piece.rows for piece in rows.file.ranges)
-    first, last = rows.first_clock, Clock(rows.first_clock + count - 1)
-    state = book.sequence(journal.id, rows.producer)
-    begins, ends = (sequencing.outcome(rows.flag, clock, state) for clock in (first, last))
+    first, last = run.first_clock, Clock(run.first_clock + count - 1)
+    state = book.sequence(journal.id, run.producer)
+    begins, ends = (sequencing.outcome(run.flag, clock, state) for clock in (first, last))
     if not count or ends is RowEffect.DUPLICATE:
-        return Appended(journal=name, first_offset=journal.end, rows=0, next_offset=journal.end)
+        return None
     if begins is RowEffect.DUPLICATE:
         raise FormatError(
             f"some of the rows for journal {name!r} are there already\n"
@@ -87,21 +128,11 @@ def adopt_stamped(book: Book, name: str, rows: StampedFile, lease: Lease | None)
             f"  its producer stands at {state}\n"
             "  to fix: end the open transaction with an ACK at or above its highest clock"
         )
-    check_not_taken(book, rows.file, name)
-    book.adopted.put(rows.file.path, max(1, rows.file.bytes))
     after = sequencing.advance(state, begins, last, journal.end)
-    book.put_sequences(journal.id, {rows.producer: after})
-    known = book.producer(rows.producer)
-    book.producers.put(rows.producer, replace(known, clock=max(known.clock, last)))
-    begin, clock = journal.end, first
-    for piece in rows.file.ranges:
-        stamp = Stamp(
-            first_offset=journal.end, producer=rows.producer, first_clock=clock, flag=rows.flag
-        )
-        content = FileContent.of(rows.file, piece, stamp)
-        journal = put_block(book, journal, content, piece.rows, content.kind)
-        clock = Clock(clock + piece.rows)
-    return Appended(journal=name, first_offset=begin, rows=count, next_offset=journal.end)
+    book.put_sequences(journal.id, {run.producer: after})
+    known = book.producer(run.producer)
+    book.producers.put(run.producer, replace(known, clock=max(known.clock, last)))
+    return journal
 
 
 def own_producer(name: str) -> UserError:
@@ -124,10 +155,20 @@ def same_journal(book: Book, name: str, id_: JournalId) -> Journal:
 
 
 def put_block(
-    book: Book, journal: Journal, content: pa.RecordBatch | FileContent, rows: int, kind: RangeKind
+    book: Book,
+    journal: Journal,
+    content: pa.RecordBatch | FileContent | AnnouncedContent,
+    rows: int,
+    kind: RangeKind,
 ) -> Journal:
     """Add a range at the end of a journal; `rows` leaves ACKs out."""
-    count = content.part.rows if isinstance(content, FileContent) else content.num_rows
+    match content:
+        case FileContent():
+            count = content.part.rows
+        case AnnouncedContent():
+            count = content.rows
+        case _:
+            count = content.num_rows
     after = replace(journal, end=Offset(journal.end + count), rows=journal.rows + rows)
     block = RowBlock(
         journal=journal,

@@ -35,6 +35,17 @@ OWN_PRODUCER: Final = "own_producer"
 _LOOKED_AT_MAX: Final = 100
 GONE: Final = 2**63 - 1
 """More bytes than a file has."""
+_TABLES: Final = (
+    "journals",
+    "sequences",
+    "rolled_back",
+    "groups",
+    "leases",
+    "producers",
+    "producer_names",
+    "counters",
+    "adopted",
+)
 MOVED: Final = "moved"
 """The topic of threads that wait for any journal to move."""
 
@@ -128,6 +139,16 @@ class FileContent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnnouncedContent:
+    """Rows that their writer has and stores itself."""
+
+    part: int
+    """Which of the parts that were announced."""
+    rows: int
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowBlock:
     """A range of rows to be stored: its offsets, its rows without ACKs, and those before it."""
 
@@ -137,20 +158,44 @@ class RowBlock:
     rows: int
     rows_before: int
     kind: RangeKind
-    content: pa.RecordBatch | FileContent
+    content: pa.RecordBatch | FileContent | AnnouncedContent
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedKeys:
+    """The keys of all tables that a draft has read and changed."""
+
+    read: frozenset[tuple[str, object]]
+    changed: frozenset[tuple[str, object]]
+
+    def conflicts(self, other: TouchedKeys) -> bool:
+        """Whether the two depend on the order in which they are saved."""
+        return not (
+            self.changed.isdisjoint(other.changed)
+            and self.changed.isdisjoint(other.read)
+            and self.read.isdisjoint(other.changed)
+        )
 
 
 class Layer(Generic[K, V]):
     """A table, or changes on top of one; a value of None means that the key is gone."""
 
-    __slots__ = ("below", "own")
+    __slots__ = ("below", "own", "read")
 
     def __init__(self, below: Layer[K, V] | None = None) -> None:
         self.below = below
         self.own: dict[K, V | None] = {}
+        self.read: set[K] | None = None
+        """The keys that were asked for; None if nobody wants to know."""
 
     def get(self, key: K) -> V | None:
         """The value as of the changes up to here."""
+        if self.read is not None:
+            self.read.add(key)
+        return self.peek(key)
+
+    def peek(self, key: K) -> V | None:
+        """The same, and not noted as read: nothing is decided by what may change of it."""
         layer: Layer[K, V] | None = self
         while layer is not None:
             if key in layer.own:
@@ -219,6 +264,19 @@ class Book:
             adopted=Layer(self.adopted),
         )
 
+    def note_touched(self) -> None:
+        """Note from now on which keys are read."""
+        for name in _TABLES:
+            getattr(self, name).read = set()
+
+    def touched(self) -> TouchedKeys:
+        """What was read since `note_touched`, and changed."""
+        tables = [(name, getattr(self, name)) for name in _TABLES]
+        return TouchedKeys(
+            frozenset((name, key) for name, table in tables for key in table.read or ()),
+            frozenset((name, key) for name, table in tables for key in table.own),
+        )
+
     def absorb(self, draft: Book) -> None:
         """Take over the changes of a draft of this book."""
         self.sequences.absorb(draft.sequences)
@@ -255,10 +313,11 @@ class Book:
         gone = (journal.id for journal in (*self.truncated, *self.deleted))
         return dict.fromkeys([*(block.journal.id for block in self.blocks), *gone])
 
-    def journal(self, name: str) -> Journal:
-        """The journal of this name."""
+    def journal(self, name: str, *, is_read: bool = True) -> Journal:
+        """The journal of this name; `is_read` is whether it must not grow until this is saved."""
         given: object = name
-        journal = self.journals.get(name) if isinstance(given, str) else None
+        look = self.journals.get if is_read else self.journals.peek
+        journal = look(name) if isinstance(given, str) else None
         if journal is None:
             raise JournalUnknown(
                 f"there is no journal {shown(name)}\n  found: {self._existing(name)}\n"

@@ -93,7 +93,8 @@ def name_producer(book: Book, name: str, new_id: Callable[[], ProducerId]) -> Pr
 def commit(book: Book, request: Commit, *, again_is_fine: bool) -> None:
     """Set the offset of a group if it has the expected one."""
     check_group(request.group)
-    journal = book.journal(request.journal)
+    # It may grow meanwhile. What truncates or deletes it reads or changes the groups.
+    journal = book.journal(request.journal, is_read=False)
     if request.id is not None and request.id != journal.id:
         raise JournalUnknown(
             f"journal {request.journal!r} is not the one that was read: it was deleted and made "

@@ -7,7 +7,7 @@ A name is a path such as `acme/orders/region=eu`. A prefix ends at a part: `acme
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NewType
 
@@ -20,6 +20,8 @@ JournalId = NewType("JournalId", Int64)
 Offset = NewType("Offset", Int64)
 """The position of a row in its journal; offsets increase and are not dense."""
 
+NO_JOURNAL: Final = "//"
+"""A prefix that no journal has, for callers that want no list of them."""
 LABEL_LENGTH_MAX: Final = 256
 _PART: Final = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.=:@+%,~-]+"
 _NAME: Final = re.compile(rf"{_PART}(?:/{_PART})*")
@@ -64,6 +66,11 @@ class Selector:
     labels: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     without: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
 
+    @property
+    def is_prefix(self) -> bool:
+        """Whether the name alone decides."""
+        return not self.labels and not self.without
+
     def takes(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether a journal is one of those meant."""
         if not under(self.prefix, name):
@@ -78,6 +85,14 @@ def under(prefix: str, name: str) -> bool:
     if not prefix or name == prefix:
         return True
     return name.startswith(prefix if prefix.endswith("/") else prefix + "/")
+
+
+def names_under(prefix: str, names: Iterable[str]) -> list[bool]:
+    """Whether each of very many names is the prefix or is below it."""
+    if not prefix:
+        return [True for _ in names]
+    below = prefix if prefix.endswith("/") else prefix + "/"
+    return [name.startswith(below) or name == prefix for name in names]
 
 
 def _values(given: str | Sequence[str]) -> Sequence[str]:

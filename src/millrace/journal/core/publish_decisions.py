@@ -23,7 +23,14 @@ from millrace.journal.core.adopt_decisions import (
     put_block,
     same_journal,
 )
-from millrace.journal.core.book import OWN_PRODUCER, Book, FileContent, Journal, RangeKind
+from millrace.journal.core.book import (
+    OWN_PRODUCER,
+    AnnouncedContent,
+    Book,
+    FileContent,
+    Journal,
+    RangeKind,
+)
 from millrace.journal.core.clocks import BEFORE_ALL, Clock, next_clock
 from millrace.journal.core.committed_rows import RolledBackRange, stamps_of
 from millrace.journal.core.journal_names import JournalId, Offset
@@ -37,6 +44,7 @@ from millrace.journal.core.row_format import (
 )
 from millrace.journal.core.sequencing import RowEffect
 from millrace.journal.core.values import Appended, Lease, Publish, Published, SegmentFile
+from millrace.journal.core.write_grants import AnnouncedRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +69,8 @@ class CheckedFiles:
     expected: int | None = None
 
 
-Part = CheckedRows | CheckedFiles
+Part = CheckedRows | CheckedFiles | AnnouncedRows
+Content = CheckedRows | AnnouncedRows | tuple[SegmentFile, int]
 
 
 def publish(
@@ -171,6 +180,8 @@ def _has_rows(parts: Sequence[Part]) -> bool:
 def _count(part: Part) -> int:
     if isinstance(part, CheckedRows):
         return int(part.batch.num_rows)
+    if isinstance(part, AnnouncedRows):
+        return part.rows
     return sum(piece.rows for file in part.files for piece in file.ranges)
 
 
@@ -190,8 +201,7 @@ class _Writing:
     def rows(self, journal: Journal, parts: Sequence[Part], flag: Flag) -> Appended:
         first = journal.end
         for part in parts:
-            pieces = self._pieces(part) if isinstance(part, CheckedRows) else self._files(part)
-            for content, count in pieces:
+            for content, count in self._contents(part):
                 journal = self._store(journal, content, count, flag)
         if journal.end != first:
             self._move_on(journal, self.last_used())
@@ -240,6 +250,15 @@ class _Writing:
         self.used = Clock(first + count - 1)
         return first
 
+    def _contents(self, part: Part) -> Iterator[tuple[Content, int]]:
+        match part:
+            case CheckedRows():
+                yield from self._pieces(part)
+            case CheckedFiles():
+                yield from self._files(part)
+            case AnnouncedRows():
+                yield from [(part, part.rows)] if part.rows else []
+
     def _pieces(self, part: CheckedRows) -> Iterator[tuple[CheckedRows, int]]:
         """Rows cut so that a range has about the size it should."""
         total = part.batch.num_rows
@@ -264,7 +283,7 @@ class _Writing:
     def _store(
         self,
         journal: Journal,
-        content: CheckedRows | tuple[SegmentFile, int],
+        content: Content,
         count: int,
         flag: Flag,
     ) -> Journal:
@@ -285,6 +304,9 @@ class _Writing:
             keys, times = content.keys, content.timestamps
             batch = stamp_rows(content.batch, stamp, keys=keys, timestamps=times)
             return put_block(self.book, journal, batch, count, kind)
+        if isinstance(content, AnnouncedRows):
+            announced = AnnouncedContent(part=content.part, rows=count, stamp=stamp)
+            return put_block(self.book, journal, announced, count, kind)
         file, number = content
         bare = FileContent.of(file, file.ranges[number], stamp)
         return put_block(self.book, journal, bare, count, bare.kind)

@@ -112,7 +112,8 @@ def rows_before(offset: Offset, stored: Stored, load: Load) -> int:
         return stored.rows_before
     if offset >= stored.next:
         return stored.rows_before + stored.rows
-    if stored.kind is RangeKind.PLAIN:
+    if stored.kind is RangeKind.PLAIN or stored.rows == stored.next - stored.first:
+        # No ACK lies between the rows, so that nothing has to be read to count them.
         return stored.rows_before + offset - stored.first
     count = 0
     for batch in load(stored):

@@ -35,6 +35,7 @@ from millrace.journal.core.row_format import Flag, bare_rows
 from millrace.journal.core.values import Isolation, Missing
 from millrace.journal.embedded import many_journals
 from millrace.journal.embedded.ledger.ledger_port import AppendRange, InLedger, InSegment, Ledger
+from millrace.journal.embedded.partly_read import PartlyRead, in_turn
 from millrace.journal.embedded.segment_disk import SegmentDisk
 from millrace.journal.kept_ranges import KeptRanges
 from millrace.storage.local import LocalStore
@@ -79,6 +80,7 @@ class SegmentReader(BookBroker):
         self._ledger = ledger
         self._disk = disk
         self._inside: dict[str, str] = {}
+        self._partly = PartlyRead()
         self._kept = KeptRanges[Sequence[pa.RecordBatch]](config.journal_kept_bytes_max)
 
     def _ranges(self, journal: Journal, offset: Offset) -> Iterator[Stored]:
@@ -158,6 +160,8 @@ class SegmentReader(BookBroker):
                         self._refer(rows, packing, chosen, locating)
                 except (JournalUnknown, OffsetOutOfRange) as problem:
                     rows.fail(chosen.journal.name, chosen.offset, problem)
+                else:
+                    self._partly.note(chosen.ranges[-1], chosen.next)
         rows.bundles = packing.bundles
         return rows
 
@@ -187,12 +191,16 @@ class SegmentReader(BookBroker):
     ) -> Sequence[many_journals.ChosenRanges]:
         # Ranges behind the limit of a journal are not even looked at.
         rows_max = choosing.bytes_each // _ROW_BYTES_MIN + 1
+        known = [self._partly.find(*start, choosing.bytes_each) for start in starts]
         spans = [
             (journal.id, offset, Offset(min(journal.end, offset + rows_max)))
-            for journal, offset in starts
+            for (journal, offset), range_ in zip(starts, known, strict=True)
+            if range_ is None
         ]
+        if not spans:
+            return list(choosing.choose(starts, filter(None, known)))
         with contextlib.closing(self._ledger.ranges_of(spans)) as ranges:
-            return list(choosing.choose(starts, ranges))
+            return list(choosing.choose(starts, in_turn(starts, known, ranges)))
 
     def _pack(self, rows: ManyRows, packing: Packing, chosen: many_journals.ChosenRanges) -> None:
         """Load the chosen ranges of a journal: small ones as stored, others decoded and cut."""
@@ -307,6 +315,7 @@ class SegmentReader(BookBroker):
         except MillraceError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
+            self._partly.forget(journal.id)
             now = self._ledger.ranges(journal.id, range_.first, 1)
             if now and now[0].first <= range_.first < now[0].next and now[0].where != range_.where:
                 raise RangeMoved(now[0]) from error

@@ -4,7 +4,8 @@ A record's key is a JSON list, its table first; a record without a value takes t
 what a draft changed is written, in the transaction that also has its rows. Version 1 of the format:
 
     ["format"]                         1
-    ["counter", name]                  number
+    ["counter", name]                  number; "kafka_writer/<epoch>/<writer>" has the number of the
+                                       last transaction of a writer that an owner enlisted
     ["journal", id]                    name, schema (base64 of Arrow's form), labels, created_at_ms
     ["extent", id]                     start, end, rows, last known point
     ["sequence", journal, producer]    last commit, begin and highest clock of what is open
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -38,6 +40,7 @@ from millrace.journal.kafka.offset_points import KafkaOffset, OffsetPoint
 FORMAT_VERSION: Final = 1
 PROBE: Final = b'["probe"]'
 FORMAT: Final = b'["format"]'
+_WRITER: Final = re.compile(r"kafka_writer/(\d+)/([0-9a-f]{16,32})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,24 @@ def changes(draft: Book, points: Mapping[JournalId, OffsetPoint]) -> Iterator[Re
         yield _record(what, "producer", producer)
     for path, taken in draft.adopted.own.items():
         yield _record(taken, "adopted", path)
+
+
+def writer_counter(epoch: int, writer: str) -> str:
+    """The counter of a writer that the owner of an epoch enlisted."""
+    return f"kafka_writer/{epoch}/{writer}"
+
+
+def writer_of(counter: str) -> tuple[int, str] | None:
+    """The epoch and the writer of a counter, if it is one of a writer."""
+    match = _WRITER.fullmatch(counter)
+    return None if match is None else (int(match[1]), match[2])
+
+
+def writers_in(records: Mapping[bytes, bytes]) -> set[str]:
+    """The writers that owners enlisted, by records of the state topic."""
+    keys = (json.loads(key) for key in records if key.startswith(b'["counter","kafka_writer/'))
+    found = (writer_of(str(key[1])) for key in keys)
+    return {known[1] for known in found if known is not None}
 
 
 def format_record() -> Record:

@@ -34,7 +34,7 @@ from millrace.journal.core.book import (
 )
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.read_limits import Stored
-from millrace.journal.core.values import JournalInfo, Publish, Published, SegmentFile
+from millrace.journal.core.values import Commit, JournalInfo, Publish, Published, SegmentFile
 from millrace.journal.embedded import folder_takeover
 from millrace.journal.kafka import (
     adopted_files,
@@ -44,9 +44,9 @@ from millrace.journal.kafka import (
     message_rows,
 )
 from millrace.journal.kafka.book_records import Record, StateTopicContent
-from millrace.journal.kafka.cluster_recovery import RecoveringGroupCommit
+from millrace.journal.kafka.granting_broker import GrantingBroker, forget_old_writers
+from millrace.journal.kafka.granting_commit import GrantingGroupCommit
 from millrace.journal.kafka.kafka_cluster import Cluster
-from millrace.journal.kafka.located_topics import LocatingBroker
 from millrace.journal.kafka.offset_points import KafkaOffset, OffsetPoint, first_guess
 from millrace.journal.kafka.topic_readers import JournalTopic
 from millrace.journal.kafka.topic_reading import Fetching, lost
@@ -60,7 +60,7 @@ EPOCH: Final = "owner_epoch"
 _log: Final = logging.getLogger(__name__)
 
 
-class KafkaBroker(LocatingBroker):
+class KafkaBroker(GrantingBroker):
     """Journals in a Kafka cluster, driven by this process."""
 
     def __init__(
@@ -69,10 +69,11 @@ class KafkaBroker(LocatingBroker):
         """Use `KafkaBroker.open`."""
         super().__init__(cluster, config, times)
         limit = config.journal_commit_bytes_max
-        self._recovering = RecoveringGroupCommit(
+        self._granting = GrantingGroupCommit(
             self._book, self._save, limit, self._remove_due, self._recover, self._note
         )
-        self._group_commit = self._recovering
+        self._group_commit = self._granting
+        self._begin_granting()
         self._root = root
         self._lock = lock
         self._fetching = Fetching(cluster.readers, config, self._missing)
@@ -84,7 +85,7 @@ class KafkaBroker(LocatingBroker):
         if self._is_new:
             cluster.topics.refuse_lost_state()
         self._own_producer()
-        self._epoch = self._group_commit.run(lambda book: book.raise_count(EPOCH))
+        self._epoch = self._group_commit.run(self._begin_epoch)
         self._clear()
 
     @classmethod
@@ -173,6 +174,7 @@ class KafkaBroker(LocatingBroker):
         """See `Broker.close`."""
         if self._lock < 0:
             return
+        self._stop_granting()
         with contextlib.suppress(BrokerStopped):
             self._group_commit.pause(
                 lambda: self._group_commit.stop("the broker was closed\n  to fix: open it")
@@ -194,7 +196,7 @@ class KafkaBroker(LocatingBroker):
             )
         except MillraceError:
             if writer.is_lost:
-                self._recovering.lose()
+                self._granting.lose()
             raise
         self._is_new = False
         for number, kafka_offset in kafka_offsets.items():
@@ -290,8 +292,14 @@ class KafkaBroker(LocatingBroker):
         kept = self._cluster.take_over()
         self._check_epoch(kept)
         self._load_book(kept)
+        self._forget_writers()
         # It is not known here which journals the last transaction moved.
         self._moves.forget()
+
+    def _begin_epoch(self, book: Book) -> int:
+        epoch = book.raise_count(EPOCH)
+        forget_old_writers(book, [name for name, _ in self._book.counters.all()], epoch)
+        return epoch
 
     def _check_epoch(self, kept: StateTopicContent) -> None:
         epoch = kept.book.count(EPOCH)
@@ -311,14 +319,17 @@ class KafkaBroker(LocatingBroker):
         self._is_new = not kept.book.count(OWN_PRODUCER)
 
     def _publish(self, request: Publish, *, again_is_fine: bool) -> Published:
-        for commit in request.commits:
+        self._anchor_commits(request.commits)
+        return super()._publish(request, again_is_fine=again_is_fine)
+
+    def _anchor_commits(self, commits: Sequence[Commit]) -> None:
+        for commit in commits:
             journal = self._book.journal(commit.journal)
             spot = plain_spot(journal.labels)
             if spot is not None:
                 # Others may remove the rows before it, from which its clock would be counted.
                 spot = replace(spot, journal=journal.id)
                 self._fetching.anchor_at(journal, spot, Offset(commit.offset))
-        return super()._publish(request, again_is_fine=again_is_fine)
 
     def _check_rows(self, users: pa.RecordBatch, *, where: str) -> None:
         # Here, and not when they are sent: others may be in the same transaction.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,11 +14,15 @@ from millrace.journal.core.values import KafkaPlace
 from millrace.journal.kafka import book_records, kafka_client
 from millrace.journal.kafka.book_records import StateTopicContent
 from millrace.journal.kafka.offset_points import KafkaOffset
-from millrace.journal.kafka.topic_readers import JournalTopic, TopicReaders
+from millrace.journal.kafka.topic_readers import JournalTopic, TopicReader, TopicReaders
 from millrace.journal.kafka.topic_writer import TopicWriter
 from millrace.journal.kafka.topics import Topics
 
 _LOAD_RECORDS: Final = 10_000
+_ANYWHERE: Final = KafkaOffset(-1)
+_FENCES: Final = 8
+"""How many writers are fenced at a time."""
+_LOOK_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +30,7 @@ class Cluster:
     """Topics, the one producer, and readers."""
 
     place: KafkaPlace
+    config: Config
     topics: Topics
     writer: TopicWriter
     readers: TopicReaders
@@ -36,6 +44,7 @@ class Cluster:
         topics.prepare()
         return cls(
             place=KafkaPlace(servers=servers, name=name, cluster_id=topics.cluster_id()),
+            config=config,
             topics=topics,
             writer=TopicWriter(servers, name, topics.state, config),
             readers=TopicReaders(servers, f"millrace-{name}", config, reading),
@@ -48,7 +57,7 @@ class Cluster:
         is begun and aborted, and a read of committed records must not return anything of it.
         """
         self.writer.open()
-        records = self._records(beyond=self.writer.probe())
+        records = self._records(beyond=self.writer.probe(), fences=True)
         if book_records.PROBE in records:
             raise UserError(
                 f"Kafka at {self.place.servers} cannot be used for work that is done exactly once\n"
@@ -57,28 +66,66 @@ class Cluster:
             )
         return book_records.load(records, where=f"topic {self.topics.state}")
 
-    def read_state(self) -> StateTopicContent:
-        """The current content of the state topic."""
-        return book_records.load(
-            self._records(beyond=KafkaOffset(-1)), where=f"topic {self.topics.state}"
+    def read_state(self, *, beyond: KafkaOffset = _ANYWHERE) -> StateTopicContent:
+        """The current content of the state topic; at least what is before a Kafka offset."""
+        return book_records.load(self._records(beyond=beyond), where=f"topic {self.topics.state}")
+
+    def fence(self, writers: Iterable[str]) -> None:
+        """End the transactions of writers: aborted, or completed if they were being committed.
+
+        They can begin no other: each has an id that only its own process initialises, once.
+        """
+        with ThreadPoolExecutor(_FENCES) as pool:
+            list(pool.map(self._fence, writers))
+
+    def _fence(self, writer: str) -> None:
+        place = self.place
+        other = TopicWriter(
+            place.servers, place.name, self.topics.state, self.config, writer=writer
         )
+        other.open()
+        other.close()
 
     def close(self) -> None:
         """Close the connections to the cluster."""
         self.writer.close()
         self.readers.close()
 
-    def _records(self, *, beyond: KafkaOffset) -> dict[bytes, bytes]:
-        """The last record of each key, read to an end beyond a Kafka offset."""
+    def _records(self, *, beyond: KafkaOffset, fences: bool = False) -> dict[bytes, bytes]:
+        """The last record of each key, read to an end beyond a Kafka offset.
+
+        A read ends before the first open transaction. That is one of a writer, which enlisted
+        before it, so the writers that were found are fenced, and the read goes on.
+        """
         spot = JournalTopic(self.topics.state)
         records: dict[bytes, bytes] = {}
+        fenced: set[str] = set()
         with self.readers.reader(spot, None) as reader:
             reader.seek(spot, KafkaOffset(0))
-            while messages := reader.take_to_end(_LOAD_RECORDS, beyond, self.readers.deadline()):
-                for message in messages:
-                    key, value = message.key() or b"", message.value()
-                    if value is None:
-                        records.pop(key, None)
-                    else:
-                        records[key] = value
-        return records
+            deadline = self.readers.deadline()
+            while True:
+                _take_records(reader, records, deadline)
+                new = book_records.writers_in(records) - fenced if fences else set()
+                if new:
+                    self.fence(sorted(new))
+                    fenced |= new
+                    deadline = self.readers.deadline()
+                elif reader.end is not None and reader.end > beyond:
+                    return records
+                elif time.monotonic() > deadline:
+                    trouble = f"no end beyond {beyond}"
+                    servers, doing = self.place.servers, f"reading {spot.topic}"
+                    raise kafka_client.unanswered(doing, servers, self.config, trouble)
+                else:
+                    time.sleep(_LOOK_S)
+
+
+def _take_records(reader: TopicReader, records: dict[bytes, bytes], deadline: float) -> None:
+    """Read on to the current end."""
+    while messages := reader.take_to_end(_LOAD_RECORDS, _ANYWHERE, deadline):
+        for message in messages:
+            key, value = message.key() or b"", message.value()
+            if value is None:
+                records.pop(key, None)
+            else:
+                records[key] = value

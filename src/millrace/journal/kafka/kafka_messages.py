@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.config import Config
 from millrace.errors import FormatError
 from millrace.journal.core.row_format import (
     CLOCK,
@@ -30,8 +31,15 @@ from millrace.journal.core.row_format import (
     SYSTEM_COLUMNS,
     TIMESTAMP,
     Flag,
+    Stamp,
+    check_keys,
+    check_timestamps,
+    conform,
+    stamp_rows,
     stored_schema,
 )
+from millrace.journal.core.values import Append, JournalInfo
+from millrace.journal.core.write_grants import AnnouncedRows
 from millrace.journal.kafka import message_rows as codec
 
 VERSION: Final = 1
@@ -77,6 +85,46 @@ class Decoded:
 
     rows: pa.RecordBatch
     rows_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """Rows that fit their journal, and what stands beside them."""
+
+    batch: pa.RecordBatch
+    keys: pa.Array | None
+    timestamps: pa.Array | None
+
+    @classmethod
+    def of(cls, part: Append, info: JournalInfo, config: Config) -> HeldRows:
+        """The rows of a part of a publish; what does not fit is refused, as the owner would."""
+        batch = conform(part.rows, info.schema, where=info.name)
+        codec.check_rows(batch, config.kafka_message_bytes_max, where=info.name)
+        count = batch.num_rows
+        times = check_timestamps(part.timestamps, count)
+        return cls(batch, check_keys(part.keys, count), times)
+
+    @classmethod
+    def of_stamped(cls, rows: pa.RecordBatch, info: JournalInfo, config: Config) -> HeldRows:
+        """Rows that a producer stamped."""
+        batch = rows.select(info.schema.names)
+        codec.check_rows(batch, config.kafka_message_bytes_max, where=info.name)
+        return cls(batch, rows[KEY], rows[TIMESTAMP])
+
+    def stored(self, stamp: Stamp) -> pa.RecordBatch:
+        """The rows in their stored form."""
+        return stamp_rows(self.batch, stamp, keys=self.keys, timestamps=self.timestamps)
+
+    def announced(self, part: int, info: JournalInfo, expected: int | None) -> AnnouncedRows:
+        """What the owner is told of them."""
+        return AnnouncedRows(
+            part=part,
+            journal=info.name,
+            id=info.id,
+            rows=self.batch.num_rows,
+            bytes=self.batch.nbytes,
+            expected=expected,
+        )
 
 
 def outgoing(stored: pa.RecordBatch, rows_before: int) -> list[KafkaMessage]:

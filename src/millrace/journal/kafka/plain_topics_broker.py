@@ -87,7 +87,7 @@ class PlainTopicsBroker(BookBroker):
 
     def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:
         """See `Broker.truncate_before`."""
-        _refuse_plain(self._book.journal(name), "truncated here")
+        refuse_plain(self._book.journal(name), "truncated here")
         return super().truncate_before(name, offset, force=force)
 
     def truncate_committed(self, name: str) -> Truncated:
@@ -156,11 +156,11 @@ class PlainTopicsBroker(BookBroker):
         self, name: str, rows: pa.RecordBatch | pa.Table, *, lease: Lease | None = None
     ) -> Appended:
         """See `Broker.append_stamped`."""
-        _refuse_plain(self._book.journal(name), "written here")
+        refuse_plain(self._book.journal(name), "written here")
         return super().append_stamped(name, rows, lease=lease)
 
     def _prepare(self, part: Append | Adopt) -> Part:
-        _refuse_plain(self._book.journal(part.journal), "written here")
+        refuse_plain(self._book.journal(part.journal), "written here")
         return super()._prepare(part)
 
     def _rows_between(
@@ -172,7 +172,8 @@ class PlainTopicsBroker(BookBroker):
         return super()._rows_between(journal, begin, end, rolled_back)
 
 
-def _refuse_plain(journal: Journal, doing: str) -> None:
+def refuse_plain(journal: Journal, doing: str) -> None:
+    """Refuse to change a topic of others."""
     if plain_spot(journal.labels) is not None:
         raise UserError(
             f"journal {journal.name!r} is topic {journal.labels[TOPIC_LABEL]}, which others "

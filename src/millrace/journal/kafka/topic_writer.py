@@ -1,4 +1,4 @@
-"""The one producer of a broker: a draft becomes one Kafka transaction.
+"""A transactional producer, of a broker or of a writer: a draft becomes one Kafka transaction.
 
 Invariant: a transaction that was not committed was aborted, or its outcome is unknown. Then
 nothing more is written until a new producer, under the same transactional id, has found out.
@@ -60,9 +60,18 @@ class _Sent:
 class TopicWriter:
     """A transactional producer; used by one thread at a time."""
 
-    def __init__(self, servers: str, name: str, state_topic: str, config: Config) -> None:
+    def __init__(
+        self,
+        servers: str,
+        name: str,
+        state_topic: str,
+        config: Config,
+        *,
+        writer: str | None = None,
+    ) -> None:
+        """`writer` is the process that writes transactions which the owner grants to it."""
         self._servers = servers
-        self._id = f"millrace-{name}"
+        self._id = f"millrace-{name}" if writer is None else f"millrace-{name}-{writer}"
         self._name = name
         self._topic = state_topic
         self._config = config
@@ -129,10 +138,11 @@ class TopicWriter:
         is_ending = False
         try:
             producer.begin_transaction()
-            for number, batch in enumerate(batches):
-                self._send(producer, batch, number, sent)
+            # First, so that Kafka is told of all the topics at once.
             for record in records:
                 self._produce(producer, self._topic, record.value, record.key)
+            for number, batch in enumerate(batches):
+                self._send(producer, batch, number, sent)
             fault("kafka.publish.after_produce")
             self._flush(producer)
             for group, kafka_offsets in groups.items():
@@ -224,7 +234,8 @@ class TopicWriter:
     def _group(self, group: str) -> object:
         """The metadata of a group, for Kafka."""
         if group not in self._groups:
-            settings = kafka_client.consuming(self._servers, f"{self._id}/{group}", self._config)
+            group_id = f"millrace-{self._name}/{group}"
+            settings = kafka_client.consuming(self._servers, group_id, self._config)
             consumer = Consumer(settings)
             self._groups[group] = consumer.consumer_group_metadata()
             consumer.close()

@@ -41,19 +41,24 @@ def plain_spot(labels: Mapping[str, str]) -> JournalTopic | None:
     return JournalTopic(match[1], int(match[2] or 0))
 
 
+def state_topic(name: str) -> str:
+    """The topic with everything but the rows, of the journals under a name."""
+    return f"millrace-{name}.state"
+
+
 class Topics:
     """The topics of the journals under one name."""
 
     def __init__(self, servers: str, name: str, config: Config) -> None:
         self._servers = servers
         self._config = config
-        self._prefix = f"millrace-{name}."
+        self._name, self._prefix = name, f"millrace-{name}."
         self._admin = kafka_client.admin(servers, config)
 
     @property
     def state(self) -> str:
         """The topic with everything but the rows."""
-        return f"{self._prefix}state"
+        return state_topic(self._name)
 
     def of(self, journal: Journal) -> str:
         """The topic of a journal. Its id is in the name, so that no two ever share one."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from millrace.errors import MillraceError
 from millrace.faults import fault
-from millrace.journal.core.book import Book
+from millrace.journal.core.book import Book, FileContent
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.embedded.ledger.ledger_port import Segment, Storing
 from millrace.journal.embedded.row_storage import SEGMENTS, RowStorage
@@ -55,15 +55,25 @@ class BucketStorage(WholeFileStorage):
         """See `RowStorage.save`."""
         assert isinstance(self.disk, StoreDisk)
         try:
+            self._upload_adopted(self.disk, draft)
             # Not by super(): a class with slots is made anew, and its methods know the first one.
             WholeFileStorage.save(self, draft, storing)
         except MillraceError:
             self.disk.forget()
             raise
 
+    def _upload_adopted(self, disk: StoreDisk, draft: Book) -> None:
+        """Put the files of this host that a draft adopts, all at the same time."""
+        contents = [block.content for block in draft.blocks]
+        names = {
+            os.path.basename(content.path)
+            for content in contents
+            if isinstance(content, FileContent) and not content.is_open
+        }
+        here = [name for name in names if os.path.exists(os.path.join(self.adoption, name))]
+        if here:
+            disk.upload(self.adoption, sorted(here), ADOPTED)
+
     def _sync_adopted(self, file: str) -> None:
-        assert isinstance(self.disk, StoreDisk)
-        name = os.path.basename(file)
-        if os.path.exists(os.path.join(self.adoption, name)):
-            self.disk.upload(self.adoption, name, ADOPTED)
+        del file  # Put before.
         fault("journal.adopt.after_sync")

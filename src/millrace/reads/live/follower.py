@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from millrace.errors import JournalUnknown, OffsetOutOfRange, UserError
 from millrace.journal.core.clocks import clock_at, unix_ns_of
-from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.journal_names import NO_JOURNAL, Offset
 from millrace.journal.core.values import Fetched, JournalInfo
 from millrace.keys.key_columns import key_names
 from millrace.keys.key_ranges import WHOLE, KeyRange
@@ -34,8 +34,6 @@ from millrace.reads.model import labels
 
 _NEVER: Final = -1
 """A version of journals that does not exist."""
-_NO_JOURNAL: Final = "//"
-"""A prefix that no name has."""
 _LOOK_ABOVE_MS: Final = 20
 """How often journals of a higher priority are looked at while those of a lower one are read."""
 _DUE_S_MIN: Final = 0.02
@@ -177,7 +175,7 @@ class Following:
         if now_ms - self._looked_ms < self._live.config.live_watch_ms:
             return
         self._looked_ms = now_ms
-        if broker.watch(_NEVER, prefix=_NO_JOURNAL).version == self._version:
+        if broker.watch(_NEVER, prefix=NO_JOURNAL).version == self._version:
             return
         watched = broker.watch(_NEVER, prefix=self._request.prefix)
         self._version = watched.version

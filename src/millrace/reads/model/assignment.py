@@ -10,16 +10,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace.journal.core.values import JournalInfo
-from millrace.keys.consistent_hash import choose
+from millrace.keys.consistent_hash import choose_all
 from millrace.keys.key_ranges import KeyRange
 from millrace.reads.model.coordinated_read import Binding
 from millrace.reads.model.labels import fixed_place
 
 
-def assign(journal: JournalInfo, bindings: Sequence[Binding], ranges: Sequence[KeyRange]) -> int:
-    """The member that reads a journal for its bindings."""
-    for binding in bindings:
-        fixed = fixed_place(journal, binding.key)
+def assign(
+    journals: Sequence[tuple[JournalInfo, Sequence[Binding]]], ranges: Sequence[KeyRange]
+) -> list[int]:
+    """The members that read journals, each for its bindings."""
+    names = [f"{bindings[0].name}/{journal.name}" for journal, bindings in journals]
+    readers: list[int] = choose_all(names, len(ranges)).tolist()
+    for number, (journal, bindings) in enumerate(journals):
+        fixed = _fixed(journal, bindings) if journal.labels else None
         if fixed is not None:
-            return next(n for n, key_range in enumerate(ranges) if key_range.contains(fixed))
-    return choose(f"{bindings[0].name}/{journal.name}", len(ranges))
+            is_its = (key_range.contains(fixed) for key_range in ranges)
+            readers[number] = next(member for member, its in enumerate(is_its) if its)
+    return readers
+
+
+def _fixed(journal: JournalInfo, bindings: Sequence[Binding]) -> int | None:
+    """The place of the key of all rows of a journal, if its labels say it."""
+    places = (fixed_place(journal, binding.key) for binding in bindings)
+    return next((place for place in places if place is not None), None)

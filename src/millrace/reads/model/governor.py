@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,10 @@ class RowOrder:
 
     def __len__(self) -> int:
         return len(self.chunk)
+
+    def take(self, which: Ints) -> RowOrder:
+        """Some of the rows."""
+        return RowOrder(chunk=self.chunk.take(which), row=self.row.take(which))
 
     def pieces(self, rows_max: int) -> Iterator[RowOrder]:
         """The same rows, so many at a time."""
@@ -83,12 +87,12 @@ class _Class:
         waits = self.is_delayed & (self.last_key > np.uint64(now))
         return np.flatnonzero((self.left > 0) & ~waits)
 
-    def arrived(self, numbers: Ints, keys: Clocks) -> None:
-        """Note the last keys of tags whose rows arrived, and how dense the rows are."""
-        is_last = np.ones(len(numbers), np.bool_)
-        is_last[:-1] = numbers[1:] != numbers[:-1]
-        last = np.flatnonzero(is_last)
-        first = np.append(0, last[:-1] + 1)
+    def arrived(self, numbers: Ints, keys: Clocks, first: Ints) -> None:
+        """Note the last keys of tags whose rows arrived, and how dense the rows are.
+
+        `first` are the places at which the rows of each tag begin.
+        """
+        last = np.append(first[1:], len(numbers)) - 1
         tags = numbers[last]
         before = np.maximum(self.last_key[tags], keys[first])
         passed = np.maximum((keys[last] - before).astype(np.float64), 1.0)
@@ -149,8 +153,13 @@ class Governor:
             return
         of = self._classes[priority]
         numbers = of.find(tags)
-        keys = _running_max(numbers, np.maximum(due, of.last_key[numbers]))
-        of.arrived(numbers, keys)
+        firsts = np.append(0, np.flatnonzero(numbers[1:] != numbers[:-1]) + 1)
+        lowest = np.maximum(due[firsts], of.last_key[numbers[firsts]])
+        if (lowest != due[firsts]).any():
+            due = due.copy()
+            due[firsts] = lowest
+        keys = _running_max(numbers, due)
+        of.arrived(numbers, keys, firsts)
         of.parts.append(_Part(chunk, numbers, keys, np.arange(len(tags))))
 
     def set_left(self, priority: int, tags: Ints, left: Floats) -> None:
@@ -242,17 +251,23 @@ def _in_order(parts: list[_Part]) -> RowOrder:
     """By key, then tag, then as they came."""
     if not parts:
         return RowOrder(chunk=np.empty(0, np.int64), row=np.empty(0, np.int64))
-    chunk = np.concatenate([np.full(len(part.places), part.chunk, np.int64) for part in parts])
-    row = np.concatenate([part.places for part in parts])
-    keys = np.concatenate([part.keys for part in parts])
-    tags = np.concatenate([part.tags for part in parts])
+    row = _concatenated([part.places for part in parts])
+    keys = _concatenated([part.keys for part in parts])
+    tags = _concatenated([part.tags for part in parts])
+    chunk = np.repeat([part.chunk for part in parts], [len(part.places) for part in parts])
     if (keys[1:] < keys[:-1]).any() or ((keys[1:] == keys[:-1]) & (tags[1:] < tags[:-1])).any():
         order = np.argsort(keys, kind="stable")  # Of runs that are sorted already: fast.
         sorted_keys = keys[order]
         if (sorted_keys[1:] == sorted_keys[:-1]).any():
             order = np.lexsort((tags, keys))  # Stable: rows of one tag and key stay as they came.
-        chunk, row = chunk[order], row[order]
+        row = row.take(order)
+        chunk = chunk if len({part.chunk for part in parts}) == 1 else chunk.take(order)
     return RowOrder(chunk=chunk, row=row)
+
+
+def _concatenated(columns: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Columns behind each other, without a copy of an only one."""
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
 def _running_max(groups: Ints, values: Clocks) -> Clocks:

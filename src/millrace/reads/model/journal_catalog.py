@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from millrace.journal.core.journal_names import JournalId, under
+from millrace.journal.core.journal_names import JournalId, names_under, under
 from millrace.journal.core.values import JournalInfo
 from millrace.reads.model.coordinated_read import Binding, CohortNumber, CoordinatedRead
 from millrace.reads.model.slice_progress import Hints
@@ -75,10 +75,10 @@ def catalog_of(
     read: CoordinatedRead, journals: Sequence[JournalInfo], highest: int
 ) -> JournalCatalog:
     """The catalog of these journals; `highest` is the id of the newest one."""
-    ids = []
-    for binding in read.bindings:
-        journal_ids = sorted(journal.id for journal in journals if is_read(binding, journal))
-        ids.append(np.array(journal_ids, np.int64))
+    ids = [
+        np.sort(np.array([journal.id for journal in read_under(binding, journals)], np.int64))
+        for binding in read.bindings
+    ]
     return JournalCatalog(read.cohorts(), tuple(ids), JournalId(highest))
 
 
@@ -101,11 +101,21 @@ def ids_of(runs: Ints) -> Ints:
     return np.repeat(firsts - before, lengths) + np.arange(lengths.sum())
 
 
-def is_read(binding: Binding, journal: JournalInfo) -> bool:
-    """Whether a binding reads a journal. Millrace's own journals must be named."""
-    if under(_OWN, journal.name) and not under(_OWN, binding.prefix):
-        return False
-    return binding.selector.takes(journal.name, journal.labels)
+def read_under(binding: Binding, journals: Sequence[JournalInfo]) -> list[JournalInfo]:
+    """The journals that a binding reads. Millrace's own journals must be named."""
+    chosen = _below(binding.prefix, journals)
+    if not under(_OWN, binding.prefix):
+        is_own = names_under(_OWN, (journal.name for journal in chosen))
+        chosen = [journal for journal, own in zip(chosen, is_own, strict=True) if not own]
+    selector = binding.selector
+    if selector.is_prefix:
+        return chosen
+    return [journal for journal in chosen if selector.takes(journal.name, journal.labels)]
+
+
+def _below(prefix: str, journals: Sequence[JournalInfo]) -> list[JournalInfo]:
+    is_below = names_under(prefix, (journal.name for journal in journals))
+    return [journal for journal, taken in zip(journals, is_below, strict=True) if taken]
 
 
 def _among(values: Ints, sorted_ids: Ints) -> npt.NDArray[np.bool_]:

@@ -57,6 +57,16 @@ class Stamped:
     def __len__(self) -> int:
         return len(self.tags)
 
+    def take(self, places: Ints) -> Stamped:
+        """The rows at these places."""
+        return Stamped(
+            tags=self.tags.take(places),
+            offsets=self.offsets.take(places),
+            producers=self.producers.take(places),
+            clocks=self.clocks.take(places),
+            flags=self.flags.take(places),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOutcomes:
@@ -132,7 +142,7 @@ class Sequences:
         order = _grouped(pairs, len(self.numbering))
         groups = _PairGroups(pairs, rows)
         if order is not None:
-            groups = _PairGroups(pairs[order], _picked(rows, order))
+            groups = _PairGroups(pairs.take(order), rows.take(order))
         if self._is_all_outside(groups):
             return self._commit_outside(groups, order)
         outcomes, begins, odd = self._whole_groups(groups)
@@ -297,16 +307,6 @@ def _latest(which: Mask, ends: Ints) -> Ints:
     """The last place before each end that is one of these; -1 where there is none."""
     places = np.flatnonzero(which)
     return np.append(places, -1)[np.searchsorted(places, ends) - 1]
-
-
-def _picked(rows: Stamped, order: Ints) -> Stamped:
-    return Stamped(
-        tags=rows.tags[order],
-        offsets=rows.offsets[order],
-        producers=rows.producers[order],
-        clocks=rows.clocks[order],
-        flags=rows.flags[order],
-    )
 
 
 def _broken(rows: Stamped, row: int, effect: RowEffect, state: Sequence) -> BrokenTransaction:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from millrace.reads.model.assignment import assign
 from millrace.reads.model.checkpoint import Checkpoint, ShownClock, resume_offsets
 from millrace.reads.model.column_checks import ColumnChecks
 from millrace.reads.model.coordinated_read import CoordinatedRead
-from millrace.reads.model.journal_catalog import JournalCatalog, catalog_of, is_read
+from millrace.reads.model.journal_catalog import JournalCatalog, catalog_of, read_under
 from millrace.reads.model.number_tables import NONE
 from millrace.reads.model.session_messages import (
     CatalogUpdate,
@@ -28,7 +29,9 @@ from millrace.reads.model.session_messages import (
     StopReads,
     ToSlice,
 )
-from millrace.reads.model.tags import Tag, binding_of, journal_of, tag_of
+from millrace.reads.model.tags import Ints, Tag, binding_of, journal_of, tags_of
+
+_NO_TAGS: Final[Ints] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class JournalReads:
         self.catalog = JournalCatalog(
             read.cohorts(), tuple(np.empty(0, np.int64) for _ in read.bindings), JournalId(0)
         )
+        self._new = _NO_TAGS
+        """Tags of the catalog that are to be started."""
         self.names: dict[Tag, str] = {}
         """The journal of each tag that is read."""
         self.readers: dict[Tag, int] = {}
@@ -79,21 +84,23 @@ class JournalReads:
         return self._columns.schema()
 
     def unread(self, journals: Sequence[JournalInfo]) -> list[str]:
-        """Those of these journals that are to be read and that no checkpoint knows."""
-        return [
-            journal.name
-            for journal in journals
-            if any(
-                is_read(binding, journal) and tag_of(number, journal.id) not in self._resume
-                for number, binding in enumerate(self._bindings)
-            )
-        ]
+        """Those of these journals that are yet to be read and that no checkpoint knows."""
+        names: dict[str, None] = {}
+        for number, binding in enumerate(self._bindings):
+            chosen = read_under(binding, journals)
+            tags = tags_of(number, np.array([journal.id for journal in chosen], np.int64)).tolist()
+            for tag, journal in zip(tags, chosen, strict=True):
+                if tag not in self.names and tag not in self._resume:
+                    names[journal.name] = None
+        return list(names)
 
     def gone(self, journals: Sequence[JournalInfo], highest: int) -> list[Tag]:
         """Take in the journals there are; returns the tags whose journals are gone."""
+        before = self.catalog.tags()
         self.catalog = catalog_of(self._read, journals, highest)
-        listed = set(self.catalog.tags().tolist())
-        return [tag for tag in self.names if tag not in listed]
+        listed = self.catalog.tags()
+        self._new = listed[~np.isin(listed, before)]
+        return [Tag(tag) for tag in before[~np.isin(before, listed)].tolist()]
 
     def stop(self, tags: Sequence[Tag]) -> list[Send]:
         """Read these tags no longer."""
@@ -112,18 +119,21 @@ class JournalReads:
 
     def start(self, journals: Sequence[JournalInfo], context: StartContext) -> list[Send]:
         """Read the journals of the catalog that are not read yet."""
-        by_id = {journal.id: journal for journal in journals}
         new_tags: dict[JournalId, list[Tag]] = {}
-        for tag in map(Tag, self.catalog.tags().tolist()):
-            if tag not in self.names:
-                new_tags.setdefault(journal_of(tag), []).append(tag)
-        by_reader: dict[int, list[Tag]] = {}
-        for journal_id, tags in new_tags.items():
-            journal = by_id[journal_id]
-            bindings = [self._bindings[binding_of(tag)] for tag in tags]
+        for tag in map(Tag, self._new.tolist()):
+            new_tags.setdefault(journal_of(tag), []).append(tag)
+        self._new = _NO_TAGS
+        by_id = {journal.id: journal for journal in journals if journal.id in new_tags}
+        bound = [
+            (by_id[journal_id], [self._bindings[binding_of(tag)] for tag in tags])
+            for journal_id, tags in new_tags.items()
+        ]
+        for journal, bindings in bound:
             for binding in bindings:
                 self._columns.check(binding, journal)
-            reader = assign(journal, bindings, self._ranges)
+        by_reader: dict[int, list[Tag]] = {}
+        readers = assign(bound, self._ranges)
+        for (journal, _), tags, reader in zip(bound, new_tags.values(), readers, strict=True):
             by_reader.setdefault(reader, []).extend(tags)
             for tag in tags:
                 self.names[tag], self.readers[tag] = journal.name, reader
@@ -148,20 +158,22 @@ class JournalReads:
         return f"{self.names.get(Tag(tag), f'journal {journal_of(tag)}')} ({binding})"
 
     def _start(self, tags: Sequence[Tag], context: StartContext, shown: ShownClock) -> StartReads:
-        rows: list[tuple[int, ...]] = []
-        for tag in tags:
-            offset = self._resume.get(tag)
-            if offset is None:
-                # One that is gone again by now has nothing to read, wherever one begins.
-                offset = context.first_offsets.get(self.names[tag], Offset(0))
-            self.started[tag] = offset
-            until = NONE
-            if context.replay_ends is not None:
-                until = context.replay_ends.get(tag, offset)
-            rows.append((tag, offset, until))
+        names = [self.names[tag] for tag in tags]
+        # One that is gone again by now has nothing to read, wherever one begins.
+        first = context.first_offsets
+        offsets = [
+            self._resume.get(tag, first.get(name, Offset(0)))
+            for tag, name in zip(tags, names, strict=True)
+        ]
+        self.started.update(zip(tags, offsets, strict=True))
+        until = [NONE] * len(tags)
+        if context.replay_ends is not None:
+            ends = context.replay_ends
+            until = [ends.get(tag, offset) for tag, offset in zip(tags, offsets, strict=True)]
         of_these = np.isin(shown.tag, np.array(tags, np.int64))
+        columns = (np.array(column, np.int64) for column in (tags, offsets, until))
         return StartReads(
-            starts=Starts.of(rows),
-            names=tuple(self.names[tag] for tag in tags),
+            starts=Starts(*columns),
+            names=tuple(names),
             shown=shown.take(of_these),
         )

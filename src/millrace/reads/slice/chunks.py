@@ -14,17 +14,15 @@ import pyarrow as pa
 
 from millrace.journal.core.committed_rows import stamps_of
 from millrace.journal.core.row_format import (
-    CLOCK,
     HINTS,
     KEY,
-    OFFSET,
-    PRODUCER,
     SYSTEM_COLUMNS,
     TIMESTAMP,
 )
+from millrace.reads.model.column_checks import STAGED_FIELDS
 from millrace.reads.model.governor import RowOrder
 from millrace.reads.model.sequence import Stamped
-from millrace.reads.model.tags import TAG, Ints
+from millrace.reads.model.tags import Ints
 
 _SPARSE: Final = 4
 """If one of so many rows is wanted, the others are not copied."""
@@ -32,6 +30,9 @@ _RUN_ROWS_MIN: Final = 64
 """Runs of at least so many rows are copied as slices."""
 _PIECE_ROWS_MIN: Final = 256
 """With fewer rows of a chunk in a piece, chunks are joined before pieces are made of them."""
+_STAMP_BYTES: Final = 32
+"""What tag, producer, clock and offset of a row take."""
+_SMALL: Final = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,12 @@ class Chunk:
     owners: Ints
     hints: pa.Array
     rows: pa.RecordBatch
-    """As queues get them: tag, producer, clock, offset, then the rest."""
+    """What queues get of them behind tag, producer, clock and offset."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that queues get of it."""
+        return int(self.rows.nbytes) + _STAMP_BYTES * len(self.stamped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +85,22 @@ class Chunks:
         """Hold a chunk; returns its number."""
         self._next += 1
         self._chunks[self._next] = chunk
-        self._bytes += chunk.rows.nbytes
-        self._all_bytes += chunk.rows.nbytes
-        self._all_rows += chunk.rows.num_rows
+        self._bytes += chunk.nbytes
+        self._all_bytes += chunk.nbytes
+        self._all_rows += len(chunk.stamped)
         return self._next
 
     def keep(self, numbers: set[int]) -> None:
         """Drop all chunks but these."""
         for number in [known for known in self._chunks if known not in numbers]:
-            self._bytes -= self._chunks.pop(number).rows.nbytes
+            self._bytes -= self._chunks.pop(number).nbytes
 
     def stamped(self, places: RowOrder) -> tuple[Stamped, Ints]:
         """The system fields of rows, in this order, and the numbers of their pairs."""
         parts = self._parts(places)
         if len(parts) == 1:
             chunk, _, where = parts[0]
-            return _pick(chunk.stamped, where), chunk.pairs[where]
+            return chunk.stamped.take(where), chunk.pairs.take(where)
         pairs = np.empty(len(places), np.int64)
         out = Stamped(
             tags=np.empty(len(places), np.int64),
@@ -104,7 +110,7 @@ class Chunks:
             flags=np.empty(len(places), np.uint8),
         )
         for chunk, which, where in parts:
-            picked = _pick(chunk.stamped, where)
+            picked = chunk.stamped.take(where)
             out.tags[which], out.offsets[which] = picked.tags, picked.offsets
             out.producers[which], out.clocks[which] = picked.producers, picked.clocks
             out.flags[which] = picked.flags
@@ -121,14 +127,27 @@ class Chunks:
             journals.append(lists.flatten().to_numpy())
         return np.concatenate(rows), np.concatenate(journals)
 
-    def routed(self, places: RowOrder, rows_max: int) -> Iterator[Routed]:
+    def routed(self, places: RowOrder, stamped: Stamped, rows_max: int) -> Iterator[Routed]:
         """Rows by binding and member, each in this order, so many in a batch at most.
 
-        Batches are made one at a time: the memory of one serves the next.
+        `stamped` are their system fields. Batches are made one at a time: the memory of one serves
+        the next.
         """
         parts = self._parts(places)
-        for binding in dict.fromkeys(chunk.binding for chunk, _, _ in parts):
-            yield from _routed([part for part in parts if part[0].binding == binding], rows_max)
+        owners = np.empty(len(places), np.uint16)
+        sources = np.zeros(len(places), np.int64)
+        for number, (chunk, which, where) in enumerate(parts):
+            owners[which], sources[which] = chunk.owners[where], number
+        chunks = [chunk for chunk, _, _ in parts]
+        bindings = np.array([chunk.binding for chunk in chunks])
+        for binding in dict.fromkeys(bindings.tolist()):
+            order = None
+            if (bindings != binding).any():
+                order = np.flatnonzero((bindings == binding)[sources])
+            if not (owners == owners[0]).all():
+                order = _by_owner(owners, order)
+            rows = _OrderedRows(chunks, sources, places.row, stamped, order)
+            yield from _cut(rows, owners if order is None else owners[order], rows_max)
 
     def _parts(self, places: RowOrder) -> list[tuple[Chunk, Ints, Ints]]:
         """By chunk: the chunk, the indexes of its rows in `places`, and their rows in it."""
@@ -137,7 +156,7 @@ class Chunks:
         if (places.chunk == places.chunk[0]).all():
             every = np.arange(len(places))
             return [(self._chunks[int(places.chunk[0])], every, places.row)]
-        order = np.argsort(places.chunk, kind="stable")
+        order = _digits_order(places.chunk - places.chunk.min())
         cuts = np.flatnonzero(np.diff(places.chunk[order])) + 1
         return [
             (self._chunks[int(places.chunk[indexes[0]])], indexes, places.row[indexes])
@@ -157,9 +176,7 @@ def chunk_of(
     `number` numbers pairs of tag and producer.
     """
     stamps = stamps_of(rows)
-    columns = {TAG: pa.array(tags)}
-    columns |= {name: rows[name] for name in (PRODUCER, CLOCK, OFFSET)}
-    columns |= {n: rows[n] for n in (KEY, TIMESTAMP) if rows[n].null_count < rows.num_rows}
+    columns = {n: rows[n] for n in (KEY, TIMESTAMP) if rows[n].null_count < rows.num_rows}
     names = rows.schema.names[SYSTEM_COLUMNS:]
     columns |= {name: rows[name] for name in names}
     stamped = Stamped(
@@ -179,107 +196,113 @@ def chunk_of(
     )
 
 
-def _routed(parts: Sequence[tuple[Chunk, Ints, Ints]], rows_max: int) -> Iterator[Routed]:
-    """Rows of one binding, out of one chunk or several."""
-    owners = np.concatenate([chunk.owners[where] for chunk, _, where in parts])
-    one_owner = bool((owners == owners[0]).all())
-    order: Ints | None = None
-    if len(parts) > 1:
-        ranks = np.concatenate([which for _, which, _ in parts])
-        order = np.argsort(ranks) if one_owner else np.lexsort((ranks, owners))
-    elif not one_owner:
-        order = np.argsort(owners.astype(np.uint16), kind="stable")
-    if order is not None:
-        owners = owners[order]
-    taken = _Taken(parts, order, rows_max)
-    edges = [] if one_owner else (np.flatnonzero(np.diff(owners)) + 1).tolist()
+def _by_owner(owners: npt.NDArray[np.uint16], order: Ints | None) -> Ints:
+    """Rows, or these of them, by owner, and otherwise as they are."""
+    if order is None:
+        return np.argsort(owners, kind="stable")
+    return order[np.argsort(owners[order], kind="stable")]
+
+
+def _digits_order(values: Ints) -> Ints:
+    """A stable order of numbers from 0 on: of 16 bits by their digits, which is fast."""
+    return np.argsort(values.astype(np.uint16) if values.max() < _SMALL else values, kind="stable")
+
+
+def _cut(rows: _OrderedRows, owners: npt.NDArray[np.uint16], rows_max: int) -> Iterator[Routed]:
+    """Ordered rows, those of one owner together, in batches."""
+    rows.prepare(rows_max)
+    edges = (np.flatnonzero(owners[1:] != owners[:-1]) + 1).tolist()
     for first in range(0, len(owners), rows_max):
         last = min(first + rows_max, len(owners))
-        rows = taken.rows(first, last)
+        batch = rows.batch(first, last)
         cuts = [first, *edges[bisect(edges, first) : bisect_left(edges, last)], last]
         for begin, end in pairwise(cuts):
-            yield Routed(int(owners[begin]), rows.slice(begin - first, end - begin))
+            yield Routed(int(owners[begin]), batch.slice(begin - first, end - begin))
 
 
-class _Taken:
-    """Rows of several chunks in an order, copied a piece at a time."""
+class _OrderedRows:
+    """Rows of several chunks of one binding in an order, copied a piece at a time."""
 
     def __init__(
-        self, parts: Sequence[tuple[Chunk, Ints, Ints]], order: Ints | None, rows_max: int
+        self,
+        chunks: Sequence[Chunk],
+        sources: Ints,
+        where: Ints,
+        stamped: Stamped,
+        order: Ints | None,
     ) -> None:
-        self._rows = [chunk.rows for chunk, _, _ in parts]
-        where = np.concatenate([where for _, _, where in parts])
-        pieces = len(parts) * -(-len(where) // rows_max)
-        if len(parts) > 1 and pieces * _PIECE_ROWS_MIN > len(where):
-            # A piece has few rows of each chunk: they are joined first.
-            self._rows, where = _joined(parts)
-        self._where = where if order is None else where[order]
-        self._source: Ints | None = None
-        if len(self._rows) > 1:
-            lengths = [len(places) for _, _, places in parts]
-            self._source = np.repeat(np.arange(len(parts)), lengths)[order]
+        self._rows = [chunk.rows for chunk in chunks]
+        self._sources = sources if order is None else sources[order]
+        """The chunk of each row, and where it is there."""
+        self._where = where if order is None else where.take(order)
+        stamps = stamped if order is None else stamped.take(order)
+        self._stamps = [stamps.tags, stamps.producers, stamps.clocks, stamps.offsets]
 
-    def rows(self, begin: int, end: int) -> pa.RecordBatch:
-        """Some of the rows."""
-        where = self._where[begin:end]
-        if self._source is None:
-            return _take(self._rows[0], where)
-        source = self._source[begin:end]
-        if (source == source[0]).all():
-            return _take(self._rows[int(source[0])], where)
+    def prepare(self, rows_max: int) -> None:
+        """Join the chunks first, if pieces of so many rows have few of each."""
+        numbers = np.flatnonzero(np.bincount(self._sources)).tolist()
+        pieces = len(numbers) * -(-len(self._where) // rows_max)
+        if len(numbers) > 1 and pieces * _PIECE_ROWS_MIN > len(self._where):
+            places = [np.flatnonzero(self._sources == number) for number in numbers]
+            parts = [self._where[which] for which in places]
+            whole, joined = _joined([self._rows[number] for number in numbers], parts)
+            self._rows, self._sources = [whole], np.zeros_like(self._where)
+            self._where = np.empty(len(self._where), np.int64)
+            self._where[np.concatenate(places)] = joined
+
+    def batch(self, begin: int, end: int) -> pa.RecordBatch:
+        """Some of the rows, as queues get them."""
+        rows = self._content(self._sources[begin:end], self._where[begin:end])
+        stamps = [pa.array(column[begin:end]) for column in self._stamps]
+        schema = pa.schema([*STAGED_FIELDS, *rows.schema])
+        return pa.RecordBatch.from_arrays([*stamps, *rows.columns], schema=schema)
+
+    def _content(self, sources: Ints, where: Ints) -> pa.RecordBatch:
+        is_edge = where[1:] != where[:-1] + 1
+        is_edge |= sources[1:] != sources[:-1]
+        edges = np.flatnonzero(is_edge) + 1
+        cuts = [0, *edges.tolist(), len(where)]
+        if len(cuts) * _RUN_ROWS_MIN <= len(where) or len(cuts) == 2:  # noqa: PLR2004 - one run
+            # Runs of rows are copied as they are, which is several times as fast.
+            return _concat(
+                [
+                    self._rows[sources[begin]].slice(int(where[begin]), end - begin)
+                    for begin, end in pairwise(cuts)
+                ]
+            )
+        if (sources == sources[0]).all():
+            return self._rows[sources[0]].take(pa.array(where))
+        order = _digits_order(sources)
+        pieces = np.split(order, np.flatnonzero(np.diff(sources[order])) + 1)
+        together = _concat(
+            [self._rows[sources[piece[0]]].take(pa.array(where[piece])) for piece in pieces]
+        )
         places = np.empty(len(where), np.int64)
-        pieces, before = [], 0
-        for number in np.unique(source).tolist():
-            which = source == number
-            pieces.append(_take(self._rows[number], where[which]))
-            places[which] = np.arange(before, before + pieces[-1].num_rows)
-            before += pieces[-1].num_rows
-        return _take(_concat(pieces), places)
+        places[order] = np.arange(len(where))
+        return together.take(pa.array(places))
 
 
-def _joined(parts: Sequence[tuple[Chunk, Ints, Ints]]) -> tuple[list[pa.RecordBatch], Ints]:
-    """The rows of all parts behind each other, and where in them the wanted rows are."""
+def _joined(rows: Sequence[pa.RecordBatch], parts: Sequence[Ints]) -> tuple[pa.RecordBatch, Ints]:
+    """Batches behind each other, and where in them the wanted rows of each are."""
     pieces, places, before = [], [], 0
-    for chunk, _, where in parts:
+    for batch, where in zip(rows, parts, strict=True):
         first, last = int(where.min()), int(where.max())
         if _SPARSE * len(where) < last + 1 - first:
-            pieces.append(chunk.rows.take(pa.array(where)))
+            pieces.append(batch.take(pa.array(where)))
             places.append(np.arange(before, before + len(where)))
         else:
-            pieces.append(chunk.rows.slice(first, last + 1 - first))
+            pieces.append(batch.slice(first, last + 1 - first))
             places.append(where + (before - first))
         before += pieces[-1].num_rows
-    return [_concat(pieces)], np.concatenate(places)
-
-
-def _take(rows: pa.RecordBatch, where: Ints) -> pa.RecordBatch:
-    """These rows, without a copy if they are contiguous."""
-    edges = np.flatnonzero(np.diff(where) != 1) + 1
-    if not len(edges):
-        return rows.slice(int(where[0]), len(where))
-    if (len(edges) + 1) * _RUN_ROWS_MIN > len(where):
-        return rows.take(pa.array(where))
-    # Runs of rows are copied as they are, which is several times as fast.
-    cuts = [0, *edges.tolist(), len(where)]
-    return pa.concat_batches(
-        [rows.slice(int(where[begin]), end - begin) for begin, end in pairwise(cuts)]
-    )
+    return _concat(pieces), np.concatenate(places)
 
 
 def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """The rows of all batches; a system column that a batch lacks is null there."""
+    if len(batches) == 1:
+        return batches[0]
     if all(batch.schema.equals(batches[0].schema) for batch in batches):
         return pa.concat_batches(batches)
     tables = [pa.Table.from_batches([batch]) for batch in batches]
     together = pa.concat_tables(tables, promote_options="default").combine_chunks()
     return together.to_batches()[0]
-
-
-def _pick(rows: Stamped, where: npt.NDArray[np.int64]) -> Stamped:
-    return Stamped(
-        tags=rows.tags[where],
-        offsets=rows.offsets[where],
-        producers=rows.producers[where],
-        clocks=rows.clocks[where],
-        flags=rows.flags[where],
-    )

@@ -309,11 +309,11 @@ class SliceState:
         keep = done.keep & (rows.clocks >= self._lowest[bindings])
         keep &= rows.clocks <= self._highest[bindings]
         if keep.any():
-            kept = places
             if not keep.all():
-                kept = RowOrder(chunk=places.chunk[keep], row=places.row[keep])
+                which = np.flatnonzero(keep)
+                places, rows = places.take(which), rows.take(which)
             rows_max = max(1, self._limits.message_bytes_target // self._chunks.row_bytes)
-            for routed in self._chunks.routed(kept, rows_max):
+            for routed in self._chunks.routed(places, rows, rows_max):
                 yield from self._post(routed.owner, routed.rows)
 
     def _post(self, owner: int, rows: pa.RecordBatch) -> Iterator[ToQueue]:
@@ -334,9 +334,7 @@ class SliceState:
             return Hints.empty(), hinted
         assert self._catalog is not None, "rows before a catalog"
         acks = done.commits[which]
-        of_ack, journals = self._chunks.hints(
-            RowOrder(chunk=places.chunk[acks], row=places.row[acks])
-        )
+        of_ack, journals = self._chunks.hints(places.take(acks))
         tags = rows.tags[acks]
         twice = np.flatnonzero(self._catalog.read_twice(tags))
         of_ack = np.concatenate([of_ack, twice])

@@ -20,6 +20,7 @@ from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.row_bundles import ManyRows, many_rows
 from millrace.journal.core.row_format import check_stamped
 from millrace.journal.core.values import (
+    Append,
     Appended,
     Fetched,
     JournalInfo,
@@ -30,13 +31,15 @@ from millrace.journal.core.values import (
     Rows,
     SegmentFile,
 )
+from millrace.journal.core.write_grants import GrantRequest, StampedRun
 from millrace.journal.direct_reads import DirectReader, SpotUnreadable
-from millrace.journal.direct_writes import DirectWriter, direct_size
+from millrace.journal.direct_writes import DirectWriter, direct_size, one_run
 from millrace.journal.embedded.ledger.ledger_port import STAMP_BYTES
+from millrace.journal.kafka.kafka_messages import HeldRows
 from millrace.journal.kept_ranges import KeptRanges
 from millrace.journal.row_files import ADOPTED
 from millrace.transport.owner.broker_calls import CALLS
-from millrace.transport.owner.kafka_readers import KafkaReaders
+from millrace.transport.owner.kafka_access import KafkaAccess, KafkaClients
 from millrace.transport.owner.owner_calls import OwnerCaller
 from millrace.transport.owner.owner_links import DirectPlace
 
@@ -60,11 +63,17 @@ class DirectBytes:
         self._kept = KeptRanges[bytes](caller.config.journal_reader_kept_bytes_max)
         self._sends_until = 0.0
         """Until then rows are sent: this process could not write."""
-        self._kafka = KafkaReaders(caller.config)
+        self._kafka = KafkaAccess(caller.config, broker)
 
     def publish(self, request: Publish) -> Published | None:
         """Publish references to rows that are written here; None if the rows are to be sent."""
-        writer = self._writer(*direct_size(request))
+        size, count = direct_size(request)
+        if not self._is_direct(size):
+            return None
+        clients = self._kafka_clients(size)
+        if clients is not None:
+            return self._unless_refused(lambda: self._publish_to_kafka(clients, request))
+        writer = self._writer(size, count)
         if writer is None:
             return None
 
@@ -78,6 +87,11 @@ class DirectBytes:
 
     def append_stamped(self, name: str, rows: Rows, lease: Lease | None) -> Appended | None:
         """The same for stamped rows of one producer."""
+        if not self._is_direct(rows.nbytes):
+            return None
+        clients = self._kafka_clients(rows.nbytes)
+        if clients is not None:
+            return self._unless_refused(lambda: self._append_to_kafka(clients, name, rows, lease))
         writer = self._writer(rows.nbytes, rows.num_rows)
         if writer is None:
             return None
@@ -94,6 +108,50 @@ class DirectBytes:
                 return appended
 
         return self._unless_refused(append)
+
+    def _kafka_clients(self, size: int) -> KafkaClients | None:
+        """What writes so many bytes of rows to Kafka; None if they are to be sent."""
+        if size <= self._caller.config.kafka_inline_bytes_max:
+            return None
+        place = self._caller.direct_place()
+        return self._kafka.at(place) if isinstance(place, KafkaPlace) else None
+
+    def _publish_to_kafka(self, clients: KafkaClients, request: Publish) -> Published | None:
+        parts = [part for part in request.parts if isinstance(part, Append)]
+        if len(parts) < len(request.parts):
+            return None  # The owner adopts files.
+        infos = [self._info(part.journal) for part in parts]
+        config = self._caller.config
+        held = [HeldRows.of(*each, config) for each in zip(parts, infos, strict=True)]
+        wanted = GrantRequest(
+            parts=tuple(
+                rows.announced(number, infos[number], parts[number].expected)
+                for number, rows in enumerate(held)
+            ),
+            commits=request.commits,
+            lease=request.lease,
+            producer=request.producer,
+            sequence=request.sequence,
+        )
+        made = self._kafka.make(clients, wanted, held)
+        return None if made is None else made.published
+
+    def _append_to_kafka(
+        self, clients: KafkaClients, name: str, rows: Rows, lease: Lease | None
+    ) -> Appended | None:
+        info = self._info(name)
+        stamped = check_stamped(rows, info.schema, where=name)
+        run = one_run(stamped)
+        if run is None:
+            return None
+        held = HeldRows.of_stamped(stamped, info, self._caller.config)
+        wanted = GrantRequest(
+            parts=(held.announced(0, info, None),),
+            lease=lease,
+            stamped=StampedRun(producer=run[0], first_clock=run[1], flag=run[2]),
+        )
+        made = self._kafka.make(clients, wanted, [held])
+        return None if made is None else made.appended
 
     def upload(self, path: str, file: SegmentFile) -> SegmentFile | None:
         """Put a whole file into the workspace's bucket; None if the owner is to get it."""
@@ -154,10 +212,10 @@ class DirectBytes:
         """What fetches rows that the owner located; None if it is to read."""
         place = self._caller.direct_place()
         if isinstance(place, KafkaPlace):
-            topics = self._kafka.at(place)
+            clients = self._kafka.at(place)
             sizes = (given[key] for key in ("rows_max", "bytes_max", "bytes_each_max"))
             limits = limits_of(self._caller.config, *sizes)
-            return None if topics is None else partial(self._kafka.read, topics, limits=limits)
+            return None if clients is None else partial(self._kafka.read, clients, limits=limits)
         if place is None:
             return None
         return DirectReader(place.store, place.folder, self._kept).fetch
@@ -176,18 +234,22 @@ class DirectBytes:
             return work()
         except (FormatError, JournalUnknown, SchemaMismatch):
             self._infos.clear()
+        except SpotUnreadable as error:
+            _log.info("rows are sent to the owner: %s", error)
         except StorageError as error:
             _log.info("rows are sent to the owner for a while: %s", error)
             self._sends_until = time.monotonic() + _SENDS_S
         return None
 
+    def _is_direct(self, size: int) -> bool:
+        """Whether so many bytes of rows are written by this process."""
+        config = self._caller.config
+        is_fit = config.journal_inline_bytes_max < size <= config.journal_append_bytes_max
+        return is_fit and time.monotonic() >= self._sends_until
+
     def _writer(self, size: int, rows: int) -> DirectWriter | None:
         """What writes so many bytes of rows; None if they are to be sent."""
         config = self._caller.config
-        if not config.journal_inline_bytes_max < size <= config.journal_append_bytes_max:
-            return None
-        if time.monotonic() < self._sends_until:
-            return None
         place = self._caller.direct_place()
         if not isinstance(place, DirectPlace):
             return None

@@ -21,6 +21,7 @@ from millrace.journal.broker import Broker
 from millrace.journal.core import row_format
 from millrace.journal.core.call_arguments import check_arguments
 from millrace.journal.core.intents import Intents
+from millrace.journal.core.journal_names import NO_JOURNAL
 from millrace.journal.core.row_bundles import ManyRows
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import (
@@ -52,8 +53,6 @@ from millrace.wakeup import WakeUp, is_main
 
 OWNER_READ_BYTES_MAX: Final = 4 * MIB
 """About how many bytes a read through the owner returns, unless the caller says otherwise."""
-_NO_JOURNAL: Final = "//"
-"""A prefix that no name has."""
 
 
 class JoinedBroker(Broker):
@@ -99,7 +98,7 @@ class JoinedBroker(Broker):
             # No journals are sent while nothing changes: there may be very many.
             self._wait(
                 CALLS["watch"],
-                arguments(_NO_JOURNAL),
+                arguments(NO_JOURNAL),
                 lambda watched: bool(watched.version != seen),
                 timeout_s,
                 stop,

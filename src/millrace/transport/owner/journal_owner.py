@@ -53,6 +53,8 @@ OWNER_TIDY_MS_MAX: Final = 300_000
 _TICKS_PER_IDLE: Final = 4
 _LOOK_S: Final = 1.0
 """How often the owner looks whether its workspace is there."""
+_HOME_S_MAX: Final = 600
+"""Longer than the calls for a workspace's name can take."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -90,7 +92,9 @@ class OwnedWorkspace:
 class Owner:
     """Holds and serves the journals of a workspace. Made by `Owner.open`."""
 
-    def __init__(self, workspace: OwnedWorkspace, broker: Broker, lock: int | None) -> None:
+    def __init__(
+        self, workspace: OwnedWorkspace, broker: Broker, lock: int | None, home: WorkspaceHome
+    ) -> None:
         """Use `Owner.open`."""
         self.workspace = workspace
         self.broker = broker
@@ -110,7 +114,7 @@ class Owner:
             token=workspace.token,
         )
         self._store = store_at(workspace.path, workspace.config)
-        self._home = WorkspaceHome(self._store)
+        self._home = home
         self._is_there = self._home.is_there()
         self._life: OwnerLife | None = None
         if workspace.take_over is not None:
@@ -163,8 +167,13 @@ class Owner:
             with storage_errors(f"locking {path}"):
                 lock = folder_takeover.lock(path)
         try:
-            broker = _opened(workspace, store)
-            owner = cls(workspace, broker, lock)
+            open_broker = _opening(workspace, store)
+            # A bucket is asked for both at the same time.
+            with ThreadPoolExecutor(1, thread_name_prefix="millrace-owner-home") as pool:
+                finding = pool.submit(WorkspaceHome, store)
+                broker = open_broker()
+                home = finding.result(_HOME_S_MAX)
+            owner = cls(workspace, broker, lock, home)
         except BaseException:
             if broker is not None:
                 broker.close()
@@ -272,16 +281,18 @@ class Owner:
             return  # A full disk, say: what could not be done now is done another time.
 
 
-def _opened(workspace: OwnedWorkspace, store: Store) -> Broker:
-    if workspace.take_over is None:
-        return workspace.open_broker()
+def _opening(workspace: OwnedWorkspace, store: Store) -> Callable[[], Broker]:
+    """How to open the journals; `AlreadyOwned` while the log's owner lives."""
+    take_over = workspace.take_over
+    if take_over is None:
+        return workspace.open_broker
     sign = read_sign(store)
     if not workspace.watch.is_over(sign):
         raise AlreadyOwned(
             f"another process owns the journals of {workspace.path}\n"
             "  to fix: join it; this process can take over when it is silent for `owner_lease`"
         )
-    return workspace.watch.open(sign, workspace.take_over)
+    return lambda: workspace.watch.open(sign, take_over)
 
 
 def _is_read_only(broker: Broker) -> bool:

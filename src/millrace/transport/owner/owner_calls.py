@@ -26,7 +26,7 @@ from millrace.transport.owner.broker_calls import BrokerCall
 from millrace.transport.owner.owner_links import DirectPlace, OwnerLink
 from millrace.wakeup import WakeUp
 
-_PAUSE_MS_MAX: Final = 1_000
+_PAUSE_MS_MAX: Final = 500
 LIVE_RETRY_MS_MAX: Final = 2_000
 """The longest wait before a follower that was cut off asks again."""
 
@@ -195,7 +195,7 @@ class OwnerCaller:
         raise _unreachable(doing, reason, tries, may_be_done=may_be_done and not is_repeatable)
 
     def _pauses_s(self) -> Iterator[float]:
-        """The waits before the tries: they double up to a second, to find a new owner soon.
+        """The waits before the tries: they double up to half a second, to find a new owner soon.
 
         All together are as long as if they doubled on.
         """

@@ -38,10 +38,12 @@ def filled(chunks: int) -> tuple[Chunks, dict[tuple[int, int], tuple[int, int, i
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("piece_rows_min", [0, 256])
+@pytest.mark.parametrize("run_rows_min", [0, 64])
 def test_every_member_gets_its_rows_in_order(
-    seed: int, piece_rows_min: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, piece_rows_min: int, run_rows_min: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks_module, "_PIECE_ROWS_MIN", piece_rows_min)
+    monkeypatch.setattr(chunks_module, "_RUN_ROWS_MIN", run_rows_min)
     held, known = filled(1 + seed)
     rng = np.random.default_rng(seed)
     some = rng.permutation(list(known))[: int(rng.integers(1, len(known)))]
@@ -49,8 +51,19 @@ def test_every_member_gets_its_rows_in_order(
     expected = [known[chunk, row] for chunk, row in some.tolist()]
 
     for rows_max in (1, 7, 1000):
-        routed = list(held.routed(places, rows_max))
+        routed = list(held.routed(places, held.stamped(places)[0], rows_max))
         assert max(part.rows.num_rows for part in routed) <= rows_max
+        for part in routed:
+            assert part.rows.schema.names[:4] == [
+                "_mr_tag",
+                "_mr_producer",
+                "_mr_clock",
+                "_mr_offset",
+            ]
+            for row in part.rows.to_pylist():
+                number, offset = divmod(row["value"], 1000)
+                system = (row["_mr_tag"], row["_mr_producer"], row["_mr_clock"], row["_mr_offset"])
+                assert system == (number, 7, row["value"] + 1, offset)
         for binding in (0, 1):
             for member in range(MEMBERS):
                 values = [

@@ -22,14 +22,14 @@ SHARED: Final = JournalId(0)
 """Whose a segment is that holds small ranges of many journals."""
 
 
-class InLedger(msgspec.Struct, frozen=True):
+class InLedger(msgspec.Struct, frozen=True, gc=False):
     """Rows that are still in the ledger."""
 
     body: int
     content: bytes
 
 
-class InSegment(msgspec.Struct, frozen=True):
+class InSegment(msgspec.Struct, frozen=True, gc=False):
     """Rows in a segment file."""
 
     segment: int
@@ -38,8 +38,11 @@ class InSegment(msgspec.Struct, frozen=True):
     position: int
 
 
-class AppendRange(msgspec.Struct, frozen=True, kw_only=True):
-    """An append range: its offsets, its bytes and their checksum, and where they are stored."""
+class AppendRange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An append range: its offsets, its bytes and their checksum, and where they are stored.
+
+    The garbage collector need not look at these: they hold no references to each other.
+    """
 
     journal: JournalId
     first: Offset

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
+
 from millrace.errors import FormatError
 from millrace.journal.core.book import RangeKind
 from millrace.journal.core.clocks import Clock
@@ -183,31 +185,58 @@ def file_of(given: object) -> str:
     return "/".join(parts)
 
 
+class RangeRow(msgspec.Struct, array_like=True, gc=False):
+    """A row of `RANGES_FROM`, as it is found: a damaged ledger may hold anything."""
+
+    journal: Any
+    first: Any
+    next: Any
+    rows: Any
+    rows_before: Any
+    kind: Any
+    bytes: Any
+    checksum: Any
+    segment: Any
+    file: Any
+    position: Any
+    body: Any
+    content: Any
+    producer: Any
+    clock: Any
+    flag: Any
+
+    def range(self) -> AppendRange:
+        """The range that it says."""
+        return AppendRange(
+            journal=JournalId(self.journal),
+            first=Offset(self.first),
+            next=Offset(self.next),
+            rows=self.rows,
+            rows_before=self.rows_before,
+            kind=RangeKind(self.kind),
+            bytes=self.bytes,
+            checksum=self.checksum,
+            where=self._where(),
+            stamp=None if self.producer is None else self._stamp(),
+        )
+
+    def _where(self) -> InLedger | InSegment:
+        if self.body is None:
+            return InSegment(self.segment, file_of(self.file), self.position)
+        return InLedger(self.body, self.content)
+
+    def _stamp(self) -> Stamp:
+        return Stamp(
+            first_offset=Offset(self.first),
+            producer=ProducerId(self.producer),
+            first_clock=unsigned(self.clock),
+            flag=Flag(self.flag),
+        )
+
+
 def range_of(row: Sequence[Any]) -> AppendRange:
     """A range from a row of `RANGES_FROM`."""
-    journal, first, next_, rows, before, kind, size, checksum, *rest = row
-    segment, file, position, body, content, producer, clock, flag = rest
-    where = InSegment(segment, file_of(file), position) if body is None else InLedger(body, content)
-    stamp = None
-    if producer is not None:
-        stamp = Stamp(
-            first_offset=Offset(first),
-            producer=ProducerId(producer),
-            first_clock=unsigned(clock),
-            flag=Flag(flag),
-        )
-    return AppendRange(
-        journal=JournalId(journal),
-        first=Offset(first),
-        next=Offset(next_),
-        rows=rows,
-        rows_before=before,
-        kind=RangeKind(kind),
-        bytes=size,
-        checksum=checksum,
-        where=where,
-        stamp=stamp,
-    )
+    return RangeRow(*row).range()
 
 
 def row_of(range_: AppendRange) -> tuple[Any, ...]:

@@ -19,14 +19,13 @@ from millrace.journal.embedded.ledger import ledger_loading, ledger_tables
 from millrace.journal.embedded.ledger.ledger_connections import ReadingConnections
 from millrace.journal.embedded.ledger.ledger_errors import not_a_ledger, reported, words
 from millrace.journal.embedded.ledger.ledger_port import AppendRange, LedgerContent, Segment
+from millrace.journal.embedded.ledger.ledger_tables import RangeRow
 from millrace.limits import MIB
 from millrace.message_types import known
 
 _LAST_OFFSET: Final = 2**63 - 1
 _PAGE_RANGES: Final = 4_096
 _GROUP_BYTES_MAX: Final = 1 * MIB
-_BYTES, _BODY, _CONTENT = 6, 11, 12
-"""Columns of a range."""
 
 
 class TableReader:
@@ -115,29 +114,29 @@ def _page(
     """The first ranges of these spans."""
     values = (msgspec.json.encode(spans).decode(), _PAGE_RANGES)
     ((text,),) = reader.execute(ledger_tables.RANGES_PAGE, values).fetchall()
-    rows = msgspec.json.decode(text, type=known(list[list[Any]]))
-    waiting = [row for row in rows if row[_BODY] is not None]
+    rows = msgspec.json.decode(text, type=known(list[RangeRow]))
+    waiting = [row for row in rows if row.body is not None]
     for group in _groups(waiting):
-        bodies = msgspec.json.encode([row[_BODY] for row in group]).decode()
+        bodies = msgspec.json.encode([row.body for row in group]).decode()
         ((lengths, content),) = reader.execute(ledger_tables.BODIES, (bodies,)).fetchall()
         data, at = bytes.fromhex(content or ""), 0
         sizes = msgspec.json.decode(lengths, type=known(list[int | None]))
         for row, size in zip(group, sizes, strict=True):
-            row[_CONTENT] = data[at : at + (size or 0)]
+            row.content = data[at : at + (size or 0)]
             at += size or 0
-    return [ledger_tables.range_of(row) for row in rows]
+    return [row.range() for row in rows]
 
 
-def _groups(rows: Sequence[list[Any]]) -> Iterator[list[list[Any]]]:
+def _groups(rows: Sequence[RangeRow]) -> Iterator[list[RangeRow]]:
     """Ranges in the ledger, so many together as are looked up at once."""
-    group: list[list[Any]] = []
+    group: list[RangeRow] = []
     size = 0
     for row in rows:
-        if group and size + row[_BYTES] > _GROUP_BYTES_MAX:
+        if group and size + row.bytes > _GROUP_BYTES_MAX:
             yield group
             group, size = [], 0
         group.append(row)
-        size += row[_BYTES]
+        size += row.bytes
     if group:
         yield group
 
