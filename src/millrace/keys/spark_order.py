@@ -149,8 +149,11 @@ def _sorted(columns: Sequence[pa.Array]) -> tuple[_Ints, npt.NDArray[np.bool_]]:
     """Rows in order, and after each but the last of these whether the next one is greater."""
     names = [str(number) for number in range(len(columns))]
     table = pa.table([_comparable(column) for column in columns], names)
-    keys = [(name, "ascending", "at_start") for name in names]
-    order = pc.sort_indices(table, sort_keys=keys)
+    # Nulls come first, by a key of their own: versions of Arrow are told of that in other ways.
+    flags = {f"has {n}": pc.is_valid(table[n]) for n in names if table[n].null_count}
+    ways = [key for n in names for key in (f"has {n}", n) if key in flags or key == n]
+    flagged = pa.table([*table.columns, *flags.values()], [*names, *flags])
+    order = pc.sort_indices(flagged, sort_keys=[(key, "ascending") for key in ways])
     table = table.take(order)
     rises = np.zeros(max(len(table) - 1, 0), np.bool_)
     for column in table.columns:

@@ -12,8 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
 
-from millrace.pipeline.core.hop_rows import HopRows
-from millrace.pipeline.core.row_keys import asker_of, batch_key, row_keys
+from millrace.pipeline.core.hop_rows import HopRows, asker_of, batch_key, row_keys
 
 NAMES = st.text(max_size=6)
 ASKERS = st.tuples(NAMES, NAMES, NAMES, NAMES)

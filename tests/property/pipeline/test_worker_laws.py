@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.unit.pipeline.worker.worker_kit import (
     totals,
 )
 
+from millrace.journal.core.values import Publish, Published
 from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.hops import Hop
@@ -45,6 +47,8 @@ class Plan:
     workers: int
     is_fused: bool
     """Whether the cheap step runs in the hop of the expensive one."""
+    is_far: bool
+    """Whether publishing and calls take so long that intents are recorded ahead."""
 
 
 DEATHS = st.tuples(st.integers(2, 9), st.booleans())
@@ -60,18 +64,30 @@ PLANS = st.builds(
     loses=st.sampled_from([0, 0, 2, 3, 5]),
     workers=st.integers(1, 2),
     is_fused=st.booleans(),
+    is_far=st.sampled_from([False, False, False, True]),
 )
+CALL_S, PUBLISH_S = 0.004, 0.0015
+
+
+class FarBroker(MemoryBroker):
+    """Publishing takes a while."""
+
+    def publish(self, request: Publish) -> Published:
+        time.sleep(PUBLISH_S)
+        return super().publish(request)
 
 
 class Paid:
     """The function, and a count of its calls."""
 
-    def __init__(self, raising: int) -> None:
-        self.raising = raising
+    def __init__(self, raising: int, *, is_far: bool) -> None:
+        self.raising, self.is_far = raising, is_far
         self.called: Counter[int] = Counter()
 
     def pay(self, value: int) -> int:
         self.called[value] += 1
+        if self.is_far:
+            time.sleep(CALL_S)
         if self.raising and value % self.raising == 1 and self.called[value] == 1:
             raise ValueError("the first call raises")
         return -value
@@ -97,7 +113,8 @@ def job(plan: Plan, paid: Paid) -> list[Hop]:
         expensive=True,
         batch_rows=plan.batch_rows,
         retries=plan.batch_rows + 1,
-        max_calls=100_000,
+        # Calls of a budget are not recorded ahead.
+        max_calls=None if plan.is_far else 100_000,
     )
     plus, some = map_step("plus", plus_one, batch_rows=7), filter_step(f"x % {plan.modulus} = 0")
     if plan.is_fused:
@@ -117,9 +134,11 @@ def job(plan: Plan, paid: Paid) -> list[Hop]:
 @given(PLANS)
 @settings(max_examples=examples(80), deadline=None)
 def test_every_row_comes_out_once_whatever_dies(plan: Plan) -> None:
-    whole, paid = MemoryBroker(), Paid(plan.raising)
+    whole = FarBroker() if plan.is_far else MemoryBroker()
+    paid = Paid(plan.raising, is_far=plan.is_far)
     fill(whole, range(plan.rows), partitions=plan.partitions)
-    config = QUICK.with_options(job_turn_ms=5, job_idle_ms=1)
+    far = {"job_turn_ms": 60, "job_ahead_ms": 1}
+    config = QUICK.with_options(job_idle_ms=1, **(far if plan.is_far else {"job_turn_ms": 5}))
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), job(plan, paid), config, whole, judge=whole)
         died = 0
@@ -138,7 +157,7 @@ def test_every_row_comes_out_once_whatever_dies(plan: Plan) -> None:
     found = totals(whole, "f")
 
     assert sorted(output(whole, "f")) == sorted(-value for value in wanted)
-    batch_calls = 1 if plan.is_batch else plan.batch_rows
+    batch_calls = (1 + plan.is_far) * (1 if plan.is_batch else plan.batch_rows)
     assert found.in_doubt <= died * plan.workers * batch_calls
     if not plan.is_batch:
         usual = {value: 1 + (plan.raising > 0 and value % plan.raising == 1) for value in wanted}

@@ -27,8 +27,7 @@ from millrace.pipeline.core.call_outcomes import (
     Row,
     ended_process,
 )
-from millrace.pipeline.core.hop_rows import HopRows, nothing
-from millrace.pipeline.core.row_keys import row_keys
+from millrace.pipeline.core.hop_rows import HopRows, nothing, row_keys
 from millrace.pipeline.define.context import Context
 
 

@@ -18,9 +18,9 @@ from millrace.pipeline.calling.call_failures import MakingFailed, failure_of
 from millrace.pipeline.calling.call_thread import CallThread, stuck_calls
 from millrace.pipeline.calling.function_instances import Instance, instance_of
 from millrace.pipeline.core.call_outcomes import Row
+from millrace.pipeline.core.hop_rows import asker_of
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import FunctionSink, Map
-from millrace.pipeline.core.row_keys import asker_of
 from millrace.pipeline.define.context import Context
 from millrace.pipeline.define.user_functions import WorkerFunction as Function
 from millrace.pipeline.large.large_passing import Passing

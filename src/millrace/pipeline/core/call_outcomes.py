@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -99,3 +99,27 @@ class LeftCalls:
     """Results of rows behind the batch, by offset."""
     raised: list[int] = field(default_factory=list)
     """Indexes of calls that raised and were to be made again."""
+    batches: tuple[int, ...] = (0,)
+    """The index of the first row of each batch."""
+
+    def joined(self, behind: LeftCalls) -> LeftCalls:
+        """This file, and the one of the batch behind it, as one."""
+        by = len(self.offsets)
+        return LeftCalls(
+            header=self.header,
+            step=self.step,
+            offsets=np.concatenate([self.offsets, behind.offsets]),
+            marks=[
+                *self.marks,
+                *(CallMark(m.begin + by, m.end + by, m.attempt) for m in behind.marks),
+            ],
+            settled=self.settled
+            | {(b + by, e + by): _moved(result, by) for (b, e), result in behind.settled.items()},
+            known=self.known | behind.known,
+            raised=[*self.raised, *(index + by for index in behind.raised)],
+            batches=(*self.batches, *(index + by for index in behind.batches)),
+        )
+
+
+def _moved(result: CallResult, by: int) -> CallResult:
+    return replace(result, place=result.place + by) if isinstance(result, Failure) else result

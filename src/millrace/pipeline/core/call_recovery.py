@@ -9,6 +9,7 @@ they ended a process of this run.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -75,7 +76,7 @@ def recover_calls(
     """
     recovery = _Recovery(paid, deaths, batch, now_us)
     if left is None or not _fits(left, batch.rows, paid.schema):
-        return recovery.without_file()
+        return recovery.without_file(planned)
     return recovery.with_file(left, planned)
 
 
@@ -115,10 +116,13 @@ class _Recovery:
         self._paid, self._deaths, self._batch, self._now_us = paid, deaths, batch, now_us
         self._rows, self._options = batch.rows, paid.step.options
         self._out = RecoveredCalls()
+        self._calls_min = 0
+        """How many calls are in doubt at least, if some are."""
 
-    def without_file(self) -> RecoveredCalls:
-        """Every call may have been made."""
+    def without_file(self, planned: int) -> RecoveredCalls:
+        """Every call may have been made. Where one batch ended and the next began is not known."""
         count = len(self._rows)
+        self._calls_min = planned if self._paid.calls_batches else 0
         ends = [(0, count)] if self._paid.calls_batches else [(n, n + 1) for n in range(count)]
         suspects = [CallMark(begin, end, 0) for begin, end in ends] if count else []
         attempts: dict[CallMark, int] = {}
@@ -149,9 +153,10 @@ class _Recovery:
         if len(suspects) > 1:
             # One of them did it. All get a call of their own, which will tell.
             attempts = {s: min(n, self._options.retries) for s, n in attempts.items()}
-        made = min(1, len(begun)) if self._paid.calls_batches else len(begun)
+        if self._paid.calls_batches:
+            begun = {bisect.bisect_right(left.batches, index) for index in begun}
         self._out.counts = {
-            "calls": -max(0, planned - made),
+            "calls": -max(0, planned - len(begun)),
             "errors": len(left.raised) + is_counted * len(suspects),
         }
         return self._decide(settled, attempts)
@@ -168,7 +173,7 @@ class _Recovery:
             last = max(suspect.end for suspect in attempts)
             out.on_hold = self._rows.slice(out.done, last)
             return out
-        self._count(in_doubt=len(attempts))
+        self._count(in_doubt=max(len(attempts), self._calls_min if attempts else 0))
         out.doubted = frozenset(
             int(offset) for s in attempts for offset in self._rows.offsets[s.begin : s.end]
         )
@@ -186,7 +191,8 @@ class _Recovery:
         for index in indexes:
             self._add_letter(replace(_IN_DOUBT, place=index))
             settled[index, index + 1] = b""
-        self._count(in_doubt=len(suspects), skipped=len(indexes), dead_letters=len(indexes))
+        in_doubt = max(len(suspects), self._calls_min)
+        self._count(in_doubt=in_doubt, skipped=len(indexes), dead_letters=len(indexes))
 
     def _settle(self, settled: Mapping[tuple[int, int], CallResult]) -> None:
         """Publish from the first row on; keep results behind a gap until the gap is closed."""

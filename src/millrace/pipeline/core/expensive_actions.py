@@ -75,12 +75,22 @@ class DiscardNewCallFile:
 
 @dataclass(frozen=True, slots=True)
 class SwitchCallFile:
-    """The new call file is in use; the results of the one before it are published."""
+    """The new call file is in use; the results of those before it are published."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextCallFile:
+    """The new call file is in use; the results of the one before it wait to be published."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveCalledFiles:
+    """The results of the call files before the one in use are published."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveCallFile:
-    """The results of the call file in use are published."""
+    """The results of the call file in use are published, and of those before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +140,13 @@ class EndTurn:
 
 
 CallFileAction = (
-    ForgetCallFiles | OpenCallFile | DiscardNewCallFile | SwitchCallFile | RemoveCallFile
+    ForgetCallFiles
+    | OpenCallFile
+    | DiscardNewCallFile
+    | SwitchCallFile
+    | NextCallFile
+    | RemoveCalledFiles
+    | RemoveCallFile
 )
 ExpensiveAction = (
     CallFileAction
@@ -175,6 +191,16 @@ class SendingResults:
     change: UnitPublish
     point: str
     then: tuple[ExpensiveAction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendingMeanwhile:
+    """Results that are being published while the calls of the next batch are under way."""
+
+    change: UnitPublish
+
+
+Sending = SendingIntent | SendingRetry | SendingResults | SendingMeanwhile
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,9 +84,17 @@ class PastCalls:
     """Offsets of rows for which a dead worker may have made a call without a known result."""
 
     def settle(self, offsets: Iterable[int]) -> None:
-        """Forget the results of these rows: they are about to be published."""
-        for offset in offsets:
-            self.results.pop(offset, None)
+        """Forget the past of these rows: their results are about to be published."""
+        if self.results or self.doubted:
+            settled = frozenset(offsets)
+            self.results = {n: result for n, result in self.results.items() if n not in settled}
+            self.doubted -= settled
+
+    def is_suspect(self, rows: HopRows) -> bool:
+        """Whether calls for some of these rows are in doubt, or ended a process."""
+        if self.are_doubted(rows):
+            return True
+        return self.deaths.has_some and any(map(self.deaths.is_suspect, rows.offsets.tolist()))
 
     def are_doubted(self, rows: HopRows) -> bool:
         """Whether a dead worker may have made calls for some of these rows."""

@@ -12,10 +12,9 @@ from millrace.pipeline.core.call_budget import BudgetShare
 from millrace.pipeline.core.call_outcomes import Failure
 from millrace.pipeline.core.call_records import CallRecord
 from millrace.pipeline.core.dead_letters import Letter
-from millrace.pipeline.core.hop_rows import HopRows
+from millrace.pipeline.core.hop_rows import HopRows, asker_of, row_keys
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import FunctionSink, Map
-from millrace.pipeline.core.row_keys import asker_of, row_keys
 from millrace.pipeline.core.worker_deaths import Death
 
 
@@ -37,6 +36,17 @@ class UnitPublish:
         """Whether it changes nothing for a unit whose committed offset is `at`."""
         parts = (self.outputs, self.records, self.budget, self.letters, self.events)
         return self.next == at and not any(parts)
+
+    def then(self, later: UnitPublish) -> UnitPublish:
+        """Both as one; `later` is of rows behind these."""
+        return replace(
+            self,
+            next=later.next,
+            outputs=(*self.outputs, *later.outputs),
+            records=(*self.records, *later.records),
+            budget=(*self.budget, *later.budget),
+            events=(*self.events, *later.events),
+        ).with_letters(later.letters)
 
     def with_letters(self, more: Mapping[str, tuple[Letter, ...]]) -> UnitPublish:
         """The same with more dead letters, behind those of the same step."""

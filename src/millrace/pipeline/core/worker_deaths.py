@@ -64,6 +64,11 @@ class Deaths:
         if known is None or known.attempts <= death.attempts:
             self._deaths[key] = death
 
+    @property
+    def has_some(self) -> bool:
+        """Whether any call ended its process."""
+        return bool(self._deaths)
+
     def attempts(self, step: str, first: int, next_: int, repeat: int = 0) -> int | None:
         """The number of failed calls for exactly these rows; None if no call ended its process."""
         known = self._deaths.get((step, first, next_, repeat))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millrace.pipeline.core.row_keys import batch_key
+from millrace.pipeline.core.hop_rows import batch_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

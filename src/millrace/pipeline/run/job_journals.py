@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from millrace.errors import Conflict, UserError
 from millrace.journal.broker import Broker
@@ -12,6 +13,9 @@ from millrace.journal.core.values import ANYTHING, JournalInfo
 from millrace.pipeline.core import call_records, dead_letters, hops, job_events
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import FunctionSink, Map, StepOptions
+
+_COMMITS_MAX: Final = 1000
+"""Offsets that are committed together."""
 
 
 def ensure_journals(broker: Broker, job_hops: Sequence[Hop]) -> None:
@@ -29,11 +33,21 @@ def ensure_journals(broker: Broker, job_hops: Sequence[Hop]) -> None:
         if hop.expensive is not None:
             names = [hops.calls_journal(hop.job, hop.name, info.id) for info in inputs]
             broker.create_many(names, call_records.SCHEMA)
-        for position in broker.positions([(hop.group, info.name) for info in inputs]):
-            if position.committed is None:
-                # Somebody else may have put it there meanwhile.
-                with contextlib.suppress(Conflict):
-                    broker.commit(hop.group, position.journal, position.start, expected=None)
+    _commit_starts(broker, job_hops)
+
+
+def _commit_starts(broker: Broker, job_hops: Sequence[Hop]) -> None:
+    """Commit the first offsets of all hops, in one transaction: far away each is a round trip."""
+    while True:
+        inputs = [(hop.group, info.name) for hop in job_hops for info in journals_of(broker, hop)]
+        new = [at for at in broker.positions(inputs) if at.committed is None]
+        for begin in range(0, len(new), _COMMITS_MAX):
+            # Somebody else may have put one of them there meanwhile: look again.
+            with contextlib.suppress(Conflict), broker.transaction() as t:
+                for position in new[begin : begin + _COMMITS_MAX]:
+                    t.commit(position.group, position.journal, position.start, expected=None)
+        if not new:
+            return
 
 
 def begin_again(broker: Broker, job_hops: Sequence[Hop], names: Collection[str]) -> None:

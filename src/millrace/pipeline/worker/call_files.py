@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Collection, Iterator
 from typing import Final
@@ -16,6 +17,8 @@ from millrace.pipeline.core.call_outcomes import LeftCalls
 from millrace.pipeline.core.call_records import CallRecord
 from millrace.pipeline.worker.turn import LeasedUnit
 from millrace.storage import modes
+from millrace.storage.object_address import is_url
+from millrace.storage.scratch import own_folder
 
 _FOLDER: Final = "calls"
 _LEASE_PARTS: Final = 3
@@ -23,11 +26,11 @@ _LEASE_PARTS: Final = 3
 
 
 class CallFiles:
-    """The call files of one unit, in the workspace's folder; none if a worker cannot see it."""
+    """The call files of one unit; none if a worker cannot see the workspace's folder."""
 
     def __init__(self, workspace: str, unit: LeasedUnit) -> None:
-        self._unit, self._folder = unit, _folder(workspace, unit.hop.job)
-        if os.path.isdir(workspace):
+        self._unit, self._folder = unit, calls_folder(workspace, unit.hop.job, unit.job_id)
+        if is_url(workspace) or os.path.isdir(workspace):
             with contextlib.suppress(OSError):
                 modes.make_folders(self._folder)
 
@@ -50,17 +53,19 @@ class CallFiles:
         return CallFile.open(path, header, slots=slots, keeps=first is not None)
 
     def take(self, record: CallRecord) -> LeftCalls | None:
-        """The calls of the dead worker that wrote a record.
+        """The calls of the dead worker that wrote a record, of all batches that it covers.
 
-        Files that are of no use any more are removed; `forget` removes this one.
+        Files that are of no use any more are removed; `forget` removes these.
         """
-        chosen: LeftCalls | None = None
+        chosen: dict[int, LeftCalls] = {}
         for path, left in self._left(is_paid=True):
-            if (left.header["epoch"], left.header["first"]) == (record.epoch, record.first):
-                chosen = left
+            first = left.header["first"]
+            if left.header["epoch"] == record.epoch and record.first <= first < record.next:
+                chosen[first] = left
             else:
                 _remove(path)
-        return chosen
+        batches = [chosen[first] for first in sorted(chosen)]
+        return functools.reduce(LeftCalls.joined, batches) if batches else None
 
     def forget(self) -> None:
         """Remove the files of paid calls of dead workers: their results are published."""
@@ -87,14 +92,19 @@ class CallFiles:
                 yield path, left
 
 
-def release_dead(
-    broker: Broker, workspace: str, job: str, units: Collection[tuple[str, int]]
-) -> None:
+def calls_folder(workspace: str, job: str, job_id: str) -> str:
+    """Where a job has its call files: beside a bucket, in a folder of this host."""
+    if is_url(workspace):
+        return os.path.join(own_folder(), hops.ROOT, job_id, _FOLDER)
+    return os.path.join(workspace, hops.ROOT, job, _FOLDER)
+
+
+def release_dead(broker: Broker, folder: str, job: str, units: Collection[tuple[str, int]]) -> None:
     """Release the leases of workers that are known to be dead, so that no worker waits for them.
 
     Files of units that no longer exist are removed.
     """
-    for path, left in _dead(_folder(workspace, job)):
+    for path, left in _dead(folder):
         for name, epoch, holder in left.header["leases"]:
             if name.startswith(f"{hops.ROOT}/{job}/"):
                 # One that cannot be given back runs out by itself.
@@ -102,10 +112,6 @@ def release_dead(
                     broker.release(Lease(name=name, epoch=epoch, holder=holder, expires_at_ms=0))
         if (left.header["hop"], left.header["journal"]) not in units:
             _remove(path)
-
-
-def _folder(workspace: str, job: str) -> str:
-    return os.path.join(workspace, hops.ROOT, job, _FOLDER)
 
 
 def _dead(folder: str) -> Iterator[tuple[str, LeftCalls]]:

@@ -43,10 +43,14 @@ class CallRangeReader:
         """Why the steps in front give no more rows."""
 
     @property
+    def has_functions(self) -> bool:
+        """Whether functions are called for rows in front of the step."""
+        return bool(self._chain.callers)
+
+    @property
     def is_front_due(self) -> bool:
         """Whether the next batch may need calls of the functions in front."""
-        has_functions = bool(self._chain.callers)
-        return has_functions and self.end is None and not self._buffer.is_full
+        return self.has_functions and self.end is None and not self._buffer.is_full
 
     def up_to(self, offset: int) -> CallRange | None:
         """All rows below an offset; None if the steps in front ended before it."""

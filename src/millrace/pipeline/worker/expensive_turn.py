@@ -1,8 +1,14 @@
-"""A worker's turn on a unit of an expensive step: carries out the actions of the machine."""
+"""A worker's turn on a unit of an expensive step: carries out the actions of the machine.
+
+While calls take long, a second thread publishes earlier results and records the next intent, so
+that calls do not wait for journals that are far away. One thread at a time talks to the machine
+about something to publish; rows are read by that thread alone while the calls are under way.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from typing import Final, assert_never
 
@@ -21,21 +27,25 @@ from millrace.pipeline.core.expensive_actions import (
     ExpensiveAction,
     ForgetCallFiles,
     MakeCalls,
+    NextCallFile,
     OpenCallFile,
     PublishChange,
     PutBackRows,
     ReadBatch,
     ReadLeftCalls,
+    RemoveCalledFiles,
     RemoveCallFile,
     StopCalls,
     StoreLarge,
     SwitchCallFile,
     WaitForRate,
 )
-from millrace.pipeline.core.expensive_machine import Actions, ExpensiveMachine
+from millrace.pipeline.core.expensive_machine import ExpensiveMachine
+from millrace.pipeline.core.paid_turn import Actions
 from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.worker.call_files import CallFiles
 from millrace.pipeline.worker.call_range_reader import CallRangeReader
+from millrace.pipeline.worker.meanwhile import Meanwhile
 from millrace.pipeline.worker.publisher import BudgetMoved, Publisher
 from millrace.pipeline.worker.turn import LeasedUnit, now_us
 
@@ -43,7 +53,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ExpensiveTurn:
-    """Carries out reads, calls and publishes of the machine. For one thread, except retries."""
+    """Carries out reads, calls and publishes of the machine."""
 
     def __init__(
         self,
@@ -60,7 +70,12 @@ class ExpensiveTurn:
         self._file: CallFile | None = None
         """The call file of the batch in work."""
         self._new_file: CallFile | None = None
-        """The call file of the batch whose intent is being published."""
+        """The call file of the batch whose intent is being published, or is the last one."""
+        self._called_files: list[CallFile] = []
+        """Call files of batches whose results wait to be published."""
+        self._publishing = threading.Lock()
+        """Held from what the machine wants published to its answer, while calls are under way."""
+        self._read_error: BaseException | None = None
         self._end = TurnEnd.OVER
 
     def run(self) -> TurnEnd:
@@ -69,7 +84,7 @@ class ExpensiveTurn:
             self._carry_out(self.machine.on_start())
         finally:
             # Files of published results are removed before: the next worker may need the rest.
-            for file in (self._file, self._new_file):
+            for file in (*self._called_files, self._file, self._new_file):
                 if file is not None:
                     file.close()
         return self._end
@@ -92,7 +107,7 @@ class ExpensiveTurn:
             case PublishChange():
                 return self._publish(action)
             case MakeCalls():
-                return self.machine.on_called(self._call(action), now_us())
+                return self._make_calls(action)
             case PutBackRows(range_):
                 self._ranges.put_back(range_)
             case CountRows(skipped, dead_letters):
@@ -113,14 +128,20 @@ class ExpensiveTurn:
             case OpenCallFile():
                 self._new_file = self._open_file(action)
             case SwitchCallFile():
-                self._remove_file()
+                self._remove_files()
                 self._file, self._new_file = self._new_file, None
+            case NextCallFile():
+                assert self._file is not None
+                self._called_files.append(self._file)
+                self._file, self._new_file = self._new_file, None
+            case RemoveCalledFiles():
+                self._remove_called_files()
             case DiscardNewCallFile():
                 assert self._new_file is not None
                 self._new_file.remove()
                 self._new_file = None
             case RemoveCallFile():
-                self._remove_file()
+                self._remove_files()
             case ForgetCallFiles():
                 self._files.forget()
             case _:
@@ -165,10 +186,46 @@ class ExpensiveTurn:
             file.known(offset, result)
         return file
 
-    def _remove_file(self) -> None:
+    def _remove_files(self) -> None:
+        self._remove_called_files()
         if self._file is not None:
             self._file.remove()
             self._file = None
+
+    def _remove_called_files(self) -> None:
+        for file in self._called_files:
+            file.remove()
+        self._called_files.clear()
+
+    def _make_calls(self, action: MakeCalls) -> Actions:
+        after_ms = self.unit.config.job_ahead_ms
+        is_far = self._publisher.last_s * 1000 >= after_ms
+        goes_ahead = is_far and self.machine.goes_ahead and not self._ranges.has_functions
+        ahead = Meanwhile(self._record_ahead if goes_ahead else None, after_ms)
+        try:
+            called = self._call(action)
+        finally:
+            ahead.finish(self.unit.config)
+        if ahead.error is None:
+            return self.machine.on_called(called, now_us())
+        if ahead.error is self._read_error:
+            self._carry_out(self.machine.on_called(called, now_us()))
+        raise ahead.error
+
+    def _record_ahead(self) -> None:
+        """Publish results and record the intent of the next batch, while calls are under way."""
+        try:
+            batch = self._ranges.next(self.unit.goes_on) if self.unit.goes_on() else None
+        except BaseException as error:
+            self._read_error = error
+            with self._publishing:
+                self._carry_out(self.machine.on_read_error(now_us()))
+            raise
+        with self._publishing:
+            if batch is None:
+                self._carry_out(self.machine.on_turn_over(now_us()))
+            else:
+                self._carry_out(self.machine.on_batch(batch, self._ranges.end, now_us()))
 
     def _call(self, action: MakeCalls) -> BatchOutcome:
         fault("worker.call.before")
@@ -196,18 +253,19 @@ class ExpensiveTurn:
     def record_retry(self) -> float:
         """Record that a call is made once more; how long it waits, in seconds."""
         _LOG.info("step %s: a call is retried", self._caller.step.name)
-        actions = self.machine.on_retry(now_us())
-        while True:
-            (action,) = actions
-            match action:
-                case PublishChange():
-                    actions = self._publish(action)
-                case WaitForRate(wait_us):
-                    return wait_us / 1_000_000
-                case StopCalls():
-                    raise Stopped
-                case _:
-                    raise AssertionError(f"{action} in a retry")
+        with self._publishing:
+            actions = self.machine.on_retry(now_us())
+            while True:
+                (action,) = actions
+                match action:
+                    case PublishChange():
+                        actions = self._publish(action)
+                    case WaitForRate(wait_us):
+                        return wait_us / 1_000_000
+                    case StopCalls():
+                        raise Stopped
+                    case _:
+                        raise AssertionError(f"{action} in a retry")
 
 
 class _RecordedCalls:

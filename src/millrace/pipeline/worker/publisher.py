@@ -47,6 +47,8 @@ class Publisher:
         self.machine = machine
         self.seconds = 0.0
         """Time spent in publishing."""
+        self.last_s = 0.0
+        """How long the last transaction took."""
 
     @property
     def at(self) -> int:
@@ -76,7 +78,8 @@ class Publisher:
         try:
             patiently(lambda: self._send(change, prepared), self._config)
         finally:
-            self.seconds += time.perf_counter() - begun
+            self.last_s = time.perf_counter() - begun
+            self.seconds += self.last_s
         fault(f"worker.{point}.after")
         if prepared is not None:
             prepared.finish()

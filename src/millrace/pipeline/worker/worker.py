@@ -7,7 +7,6 @@ an event of the job, not an error here: Spark would run the task again, and with
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import time
@@ -18,8 +17,7 @@ from typing import Any, Final
 
 from millrace.config import Config
 from millrace.durations import ms
-from millrace.errors import LeaseHeld, LeaseLost, MillraceError
-from millrace.faults import fault
+from millrace.errors import LeaseLost
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import JournalInfo, Lease
 from millrace.pipeline.calling.call_thread import stuck_calls
@@ -34,11 +32,12 @@ from millrace.pipeline.core.worker_deaths import Deaths
 from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.run.job_journals import journals_of
 from millrace.pipeline.sinks import OtherJournals
-from millrace.pipeline.worker.call_files import release_dead
+from millrace.pipeline.worker.call_files import calls_folder, release_dead
 from millrace.pipeline.worker.lease_keeper import Keeper
 from millrace.pipeline.worker.run_events import RunEvents
 from millrace.pipeline.worker.turn import LeasedUnit, StopFlag, WorkerTally
 from millrace.pipeline.worker.turn_setup import TurnSetup
+from millrace.pipeline.worker.unit_leases import UnitLeases
 
 JOB_WARM_MS: Final = 30_000
 """How long a worker that made a step's callable prefers that step, before others get a turn."""
@@ -129,6 +128,7 @@ class Worker:
         self._idle = 0
         self._idle_s_max = (settings.idle_ms_max or math.inf) / 1000
         self._until = 0.0
+        self._leases = UnitLeases(broker, settings.config, settings.holder)
         config = self._config
         self._limits = FlowLimits(
             backlog_rows_max=config.job_backlog_rows_max,
@@ -151,11 +151,13 @@ class Worker:
             keeper.look()
             self._find_units()
             known = {(unit.hop, int(info.id)) for unit, info in self._units.items()}
-            release_dead(self._broker, self._settings.workspace, self._job, known)
+            folder = calls_folder(self._settings.workspace, self._job, self._settings.job_id)
+            release_dead(self._broker, folder, self._job, known)
             self._until = begun + ms(config.job_worker_time) / 1000
             ended = self._work(keeper)
             _LOG.info("job %s: worker %s ended: %s", self._job, self._settings.holder, ended)
         finally:
+            self._leases.close()
             keeper.close()
             self._setup.close()
         tally = self._tally
@@ -286,8 +288,9 @@ class Worker:
         for unit in self._ranked(keeper):
             if keeper.run_is_over.is_set():
                 return None
-            with contextlib.ExitStack() as stack:
-                lease = self._acquire(unit, keeper, stack)
+            workers = self._steps.hops[unit.hop].options.workers or 0
+            slots = [hops.place_lease(self._job, unit.hop, number) for number in range(workers)]
+            with self._leases.leased(self._lease_name(unit), slots, keeper) as lease:
                 if lease is None:
                     continue
                 # A worker that gives up a unit records that before it releases the lease.
@@ -297,37 +300,6 @@ class Worker:
                 is_nothing = ended in (TurnEnd.OVER, TurnEnd.LOST) and not self._setup.has_moved
                 return None if is_nothing else ended
         return None
-
-    def _acquire(self, unit: Unit, keeper: Keeper, stack: contextlib.ExitStack) -> Lease | None:
-        """Take the unit's lease, and a slot lease of a step whose workers are limited."""
-        workers = self._steps.hops[unit.hop].options.workers
-        if workers is not None:
-            slot_leases = [hops.place_lease(self._job, unit.hop, n) for n in range(workers)]
-            if not any(self._take(name, keeper, stack) for name in slot_leases):
-                return None
-        return self._take(self._lease_name(unit), keeper, stack)
-
-    def _take(self, name: str, keeper: Keeper, stack: contextlib.ExitStack) -> Lease | None:
-        holder, config = self._settings.holder, self._config
-        fault("worker.lease.before")
-        try:
-            lease = patiently(
-                lambda: self._broker.acquire(name, holder, lease_ms=ms(config.job_lease)), config
-            )
-        except LeaseHeld:
-            return None
-        fault("worker.lease.after")
-        keeper.hold(lease)
-        stack.callback(self._give_back, lease, keeper)
-        return lease
-
-    def _give_back(self, lease: Lease, keeper: Keeper) -> None:
-        keeper.drop(lease)
-        fault("worker.release.before")
-        # One that cannot be given back runs out by itself.
-        with contextlib.suppress(MillraceError):
-            self._broker.release(lease)
-        fault("worker.release.after")
 
     def _turn(self, unit: Unit, lease: Lease, keeper: Keeper) -> TurnEnd:
         hop, begun = self._steps.hops[unit.hop], time.monotonic()
@@ -345,7 +317,7 @@ class Worker:
             keeper=keeper,
             stopping=self._stopping,
             tally=self._tally,
-            until=begun + length_ms / 1000,
+            until=begun + max(length_ms, self._leases.turn_ms_min) / 1000,
             end=(self._settings.until_end or {}).get(unit.journal),
             deaths=Deaths.of(self._events.look(), unit.journal, hop.called),
             has_room=lambda: self._has_room(hop),

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.pipeline.worker.worker_kills_kit import (
     ARMING,
     BATCH_ROWS,
+    FAR,
     IN_CALL,
     KILLED,
     called_again,
@@ -59,14 +60,14 @@ SKIP = {"on_doubt": "skip"}
 HOLD = {"on_doubt": "hold"}
 
 
-def judge(folder: Path) -> int:
+def judge(folder: Path, batches: int = 1) -> int:
     """Check what came out against a run without faults; how many calls were in doubt."""
     broker = EmbeddedBroker.open(str(folder / "mill"))
     try:
         assert output(broker, "pay") == expected()
         assert files(folder) == sorted(expected())
         doubted = totals(broker, "pay").in_doubt
-        assert len(called_again(folder)) <= doubted <= BATCH_ROWS
+        assert len(called_again(folder)) <= doubted <= batches * BATCH_ROWS
         assert {event.happened for event in happened(broker)} <= {JobEventKind.DIED}
     finally:
         broker.close()
@@ -129,6 +130,47 @@ def test_a_worker_lost_with_its_host_leaves_at_most_one_batch_in_doubt(
 
     assert in_child(run_job, str(tmp_path), None, None, {}) == 0
     assert judge(tmp_path) == (BATCH_ROWS if point in IN_DOUBT else 0)
+
+
+AHEAD = [*LATER, "worker.intent.before", "worker.intent.after", IN_CALL]
+AHEAD_QUICK = ("worker.publish.before", "worker.publish.after")
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=[] if point in AHEAD_QUICK else [pytest.mark.slow])
+        for point in AHEAD
+        if not point.startswith("worker.retry")
+    ],
+)
+def test_a_worker_killed_while_it_records_ahead_leaves_only_the_call_in_doubt_that_it_was_in(
+    tmp_path: Path, point: str
+) -> None:
+    prepare(str(tmp_path))
+    is_first = point.startswith("worker.intent")
+    when = (point, None) if is_first else (None, point)
+    assert in_child(run_job, str(tmp_path), *when, {}, FAR) == KILLED
+
+    assert in_child(run_job, str(tmp_path), None, None, {}, FAR) == 0
+    doubted = judge(tmp_path)
+    assert doubted <= 1, "one call at a time is under way"
+    if point == IN_CALL:
+        assert called_again(tmp_path) == [ARMING]
+
+
+@pytest.mark.parametrize("point", quick(*AHEAD))
+def test_a_worker_that_records_ahead_and_is_lost_with_its_host_leaves_two_batches_in_doubt(
+    tmp_path: Path, point: str
+) -> None:
+    prepare(str(tmp_path))
+    is_first = point.startswith("worker.intent")
+    when = (point, None) if is_first else (None, point)
+    assert in_child(run_job, str(tmp_path), *when, {}, FAR) == KILLED
+    lose_host(tmp_path)
+
+    assert in_child(run_job, str(tmp_path), None, None, {}, FAR) == 0
+    judge(tmp_path, batches=2)
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

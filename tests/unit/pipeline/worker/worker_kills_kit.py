@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -30,7 +31,9 @@ from tests.unit.pipeline.worker.worker_kit import (
     write_line,
 )
 
+from millrace.config import Config
 from millrace.faults import VARIABLE
+from millrace.journal.core.values import Publish, Published
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.hops import Hop
@@ -48,7 +51,11 @@ IN_CALL = "in the call"
 """In place of a point: the process is killed in the function itself."""
 RAISERS = (3, 23, 31)
 """Rows for which the first call of all raises."""
-CONFIG = QUICK.with_options(job_turn_ms=60_000)
+CONFIG = QUICK.with_options(job_turn_ms=60_000, job_ahead_ms=60_000)
+FAR = CONFIG.with_options(job_ahead_ms=1)
+"""Publishing takes longer than this: intents are recorded while calls are under way."""
+CALL_S, PUBLISH_S = 0.02, 0.003
+"""How long they take then."""
 _FORK = multiprocessing.get_context("forkserver")
 _FORK.set_forkserver_preload(["tests.unit.pipeline.worker.worker_kills_kit"])
 
@@ -66,6 +73,8 @@ def pay(folder: str, row: dict[str, Any]) -> dict[str, Any]:
     value, log = row["x"], Path(folder) / "calls.log"
     is_first = f"{value}" not in lines(log)
     write_line(log, f"{value}")
+    if os.environ.get("IS_FAR"):
+        time.sleep(CALL_S)
     if value == ARMING and os.environ.get("ARMED_LATER") == IN_CALL:
         os.kill(os.getpid(), signal.SIGKILL)
     elif value == ARMING and os.environ.get("ARMED_LATER") == "SIGTERM":
@@ -119,12 +128,27 @@ def prepare(folder: str, *, fused: bool = False) -> None:
     broker.close()
 
 
-def run_job(folder: str, now: str | None, later: str | None, options: dict[str, Any]) -> None:
+class FarBroker(EmbeddedBroker):
+    """Publishing takes a while."""
+
+    def publish(self, request: Publish) -> Published:
+        time.sleep(PUBLISH_S)
+        return super().publish(request)
+
+
+def run_job(
+    folder: str,
+    now: str | None,
+    later: str | None,
+    options: dict[str, Any],
+    config: Config = CONFIG,
+) -> None:
     """Run the job to its end, or die at a point, from the beginning or later on."""
-    broker = EmbeddedBroker.open(f"{folder}/mill")
+    os.environ["IS_FAR"] = "yes" if config == FAR else ""
+    broker = (FarBroker if config == FAR else EmbeddedBroker).open(f"{folder}/mill")
     for lease in broker.leases(hops.ROOT):
         broker.fence(lease.name)  # As a runner does that knows the workers before it to be dead.
-    bench = Bench(Path(folder), job_hops(folder, **options), CONFIG, broker).start()
+    bench = Bench(Path(folder), job_hops(folder, **options), config, broker).start()
     if now is not None:
         os.environ[VARIABLE] = now
     if later is not None:

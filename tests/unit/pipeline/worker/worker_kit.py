@@ -195,6 +195,8 @@ class Bench:
     """Who is asked how far the job is; the broker that workers have by default."""
     others: Mapping[str, OtherJournals] = field(default_factory=dict)
     """By sink: the journals of another workspace that it appends to."""
+    workspace: str | None = None
+    """The url of a bucket; by default the folder is the workspace."""
 
     def start(self) -> Bench:
         """Make the journals and begin a run."""
@@ -209,7 +211,7 @@ class Bench:
             holder=holder,
             run_epoch=self.epoch,
             time_zone="UTC",
-            workspace=str(self.folder),
+            workspace=self.workspace or str(self.folder),
             scratch=str(self.folder / "scratch"),
             job_id=self.job_id,
             until_end=self.until_end,
