@@ -38,6 +38,9 @@ test: java  ## all tests but the slow ones, on classic, Connect and a cluster of
 test-slow: java  ## a third of the slow tests, and laws on more examples, about an hour; MILLRACE_TEST_EXAMPLES=1 MILLRACE_TEST_SCALE=1 for all
 	@scripts/test slow
 
+test-matrix: java  ## the dataset, job, read and source suites on Spark 4.0, 4.1 and 4.2: hours; FORM=short takes minutes
+	@scripts/test-matrix $(or $(FORM),full)
+
 cluster: java  ## a standalone Spark of three hosts that are killed at random: SEEDS=3 so many, FIRST=n from there
 	@SPARK_SUBMIT_OPTS="$$(scripts/spark-archive)" SPARK_DAEMON_JAVA_OPTS="$$(scripts/spark-archive)" \
 		MILLRACE_CLUSTER_SEEDS=$(or $(SEEDS),3) MILLRACE_CLUSTER_FIRST=$(or $(FIRST),0) \
@@ -91,11 +94,11 @@ bench-check: java  ## short benchmarks; fails if a ratio fell by more than 20% s
 bench-record: java  ## record the ratios that bench-check compares with; on a quiet machine
 	@$(BIN)/python benchmarks/check.py --record
 
-wheel:  ## wheels and an sdist in dist/, tried in an empty environment: the demo and example 05
+wheel:  ## wheels and an sdist in dist/, tried in empty environments: alone, and with each extra alone
 	@scripts/wheel $(PYTHON)
 
 clean:  ## remove what was built, the virtual environment too
 	@rm -rf $(VENV) build dist demo-workspace benchmarks/.data .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help histories scale setup java demo fix check test test-slow cluster sim spark-functions spark-examples pyspark-methods docs bench bench-jobs bench-check bench-record wheel clean
+.PHONY: help histories scale setup java demo fix check test test-slow test-matrix cluster sim spark-functions spark-examples pyspark-methods docs bench bench-jobs bench-check bench-record wheel clean

@@ -16,7 +16,7 @@ folder = os.path.dirname(millrace.__file__)
 needed = {
     "millrace/py.typed",
     "millrace/keys/_kernels.c",
-    "millrace/journal/kafka/pom.xml",
+    "millrace/testing/pom.xml",
     "pyspark_millrace/__init__.py",
 }
 version = importlib.metadata.version("millrace")

@@ -482,10 +482,10 @@ def test_a_breach_of_each_rule_is_found() -> None:
     assert import_complaints(path, {"millrace.spark.spark_tasks"}) == [
         "storage/layout.py: imports millrace.spark.spark_tasks, which is a layer below it"
     ]
-    path = SRC / "pipeline" / "core" / "row_keys.py"
+    path = SRC / "pipeline" / "core" / "hop_rows.py"
     assert import_complaints(path, {"millrace.pipeline.worker.turn"}) == [
         (
-            "pipeline/core/row_keys.py: imports millrace.pipeline.worker.turn, "
+            "pipeline/core/hop_rows.py: imports millrace.pipeline.worker.turn, "
             "which is a folder below it"
         )
     ]

@@ -339,7 +339,9 @@ if not TYPE_CHECKING:  # Else any name would be right for a type checker.
         Spark starts many short processes that load this package, and most need little of it.
         """
         if name == "Window":  # Spark Connect's, which needs no session.
-            return import_module("pyspark.sql.connect.window").Window
+            extras = import_module("millrace.spark.versions.extras")
+            module = extras.import_for("pyspark.sql.connect.window", "connect", "millrace.Window")
+            return module.Window
         if name in _HOMES:
             found = getattr(import_module(f"millrace.{_HOMES[name]}"), name)
             globals()[name] = found

@@ -1,7 +1,8 @@
 """Spark's functions over columns: `from millrace import functions as F`.
 
 They are PySpark's own, of `pyspark.sql.connect.functions`: they need no session, and no Spark is
-started. What a name does, Spark's documentation says.
+started. What a name does, Spark's documentation says. Where columns take DataFrames, these take
+datasets: `F.col("k").isin(dataset)`.
 
 Example:
     >>> from millrace import functions as F
@@ -12,6 +13,8 @@ Example:
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import isfunction
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,18 +29,30 @@ else:
         """The same rows, of a dataset or a DataFrame, as PySpark marks them for a broadcast."""
         if hasattr(df, "hint"):
             return df.hint("broadcast")
-        return import_module("pyspark.sql.connect.functions").broadcast(df)
+        return _of_connect().broadcast(df)
+
+    def _of_connect() -> ModuleType:
+        """The module that has columns without a session."""
+        extras = import_module("millrace.spark.versions.extras")
+        return extras.import_for("pyspark.sql.connect.functions", "connect", "millrace.functions")
 
     def __getattr__(name: str) -> object:
         """A function of Spark's, loaded at its first use."""
         if name.startswith("__"):
             raise AttributeError(f"module 'millrace.functions' has no attribute {name!r}")
+        of_connect = _of_connect()
         if name in _MAKERS:
             return getattr(import_module(f"millrace.spark.udfs.{_MAKERS[name]}"), name)
-        of_connect = import_module("pyspark.sql.connect.functions")
         if hasattr(of_connect, name):
-            return getattr(of_connect, name)
-        return getattr(import_module("pyspark.sql.functions"), name)  # Classes of both.
+            function = getattr(of_connect, name)
+            if isfunction(function):
+                columns = import_module("millrace.spark.frames.dataset_columns")
+                function = globals()[name] = columns.making_dataset_columns(function)
+            return function
+        classic = import_module("pyspark.sql.functions")
+        if not hasattr(classic, name):
+            raise import_module("millrace.spark.versions.missing_names").no_function(name)
+        return getattr(classic, name)  # Classes of both.
 
     def __dir__() -> list[str]:
-        return dir(import_module("pyspark.sql.connect.functions"))
+        return dir(_of_connect())

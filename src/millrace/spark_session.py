@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 from millrace import workspace
 from millrace.names import path_text
+from millrace.spark.versions.extras import check_extra
 from millrace.workspace import is_closed
 
 WORKSPACE: Final = "millrace.workspace"
@@ -110,6 +111,7 @@ class SessionBuilder:
         settings = {key: value for key, value in self._settings.items() if key != WORKSPACE}
         if not settings:
             return None
+        check_extra("spark", "a session of Spark")
         from millrace.spark.session import session_with  # noqa: PLC0415 - reading needs no Spark
 
         return session_with(settings)

@@ -116,7 +116,6 @@ def rows_of(ids: range) -> pa.Table:
 
 def run_stream(ws: mr.Workspace, folder: str, _options: dict[str, Any]) -> list[int]:
     """The first micro-batch is done, and the query waits for the next one's rows."""
-    from millrace.spark.source.data_source import MillraceSource
 
     spark, out = ws.spark, Path(folder, "out")
     out.mkdir(exist_ok=True)
@@ -125,7 +124,7 @@ def run_stream(ws: mr.Workspace, folder: str, _options: dict[str, Any]) -> list[
         ws.journals.append("t/a", rows_of(range(HALF)))
     if Path(folder, "go").exists() and ws.journals.end_offset("t/a") == HALF:
         ws.journals.append("t/a", rows_of(range(HALF, ROWS)))
-    spark.dataSource.register(MillraceSource)
+    mr.register(spark)
 
     def take(frame: DataFrame, number: int) -> None:
         ids = sorted(row["id"] for row in frame.select("id").collect())

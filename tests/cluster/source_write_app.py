@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import StreamingQueryException
 from tests.cluster.source_write_kit import READ, Folders
 
+import millrace as mr
 from millrace.spark.session import start_session
-from millrace.spark.source.data_source import MillraceSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +52,7 @@ def main(given: dict[str, Any]) -> None:
     """Do what is asked for, and die."""
     folders = Folders(given["folder"])
     spark = start_session("killed", cores=2)
-    spark.dataSource.register(MillraceSource)
+    mr.register(spark)
     sys.stdout.write("begun\n")
     sys.stdout.flush()
     if not given["batch"]:

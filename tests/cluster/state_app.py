@@ -22,8 +22,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from tests.cluster.state_kit import MARK, TELLER, TO_PAY, WINDOW, in_order
 
+import millrace as mr
 from millrace.spark.session import start_session
-from millrace.spark.source.data_source import MillraceSource
 
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PREFIXES = {
@@ -197,7 +197,7 @@ def main(plan: dict[str, Any]) -> None:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKS)
-    spark.dataSource.register(MillraceSource)
+    mr.register(spark)
     folder = Path(plan["folder"])
     app = Application(spark, folder, plan)
     if not plan["drain"]:

@@ -41,10 +41,9 @@ BEFORE, AFTER = "before", "after"
 def main(workspace: str, out: str, wanted: int, moment: str, batches: int) -> None:
     """Stream until so many rows are kept; die before or after keeping a batch, if told to."""
     from millrace.spark.session import start_session
-    from millrace.spark.source.data_source import MillraceSource
 
     spark = start_session("killed", cores=2)
-    spark.dataSource.register(MillraceSource)
+    mr.register(spark)
     left = batches
 
     def take(frame: DataFrame, number: int) -> None:

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import millrace as mr
-from millrace.spark.source.data_source import MillraceSource
 
 SCHEMA = pa.schema([("cust_id", pa.int64()), ("amount", pa.int64())])
 READ = json.dumps(
@@ -34,7 +33,7 @@ def ws(tmp_path: Path) -> Iterator[mr.Workspace]:
 
 @pytest.fixture
 def streams(spark: SparkSession, ws: mr.Workspace) -> Callable[..., DataFrame]:
-    spark.dataSource.register(MillraceSource)
+    mr.register(spark)
 
     def load(**options: object) -> DataFrame:
         reader = spark.readStream.format("millrace").option("path", ws.path)

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import millrace as mr
-from millrace.spark.source.data_source import MillraceSource
 from millrace.transport.owner import owner_endpoint
 from millrace.workspace import runtime_of
 
@@ -34,7 +33,7 @@ TOO_BUSY = "Python worker failed to connect back"
 
 @pytest.fixture
 def ws(spark: SparkSession, tmp_path: Path) -> Iterator[mr.Workspace]:
-    spark.dataSource.register(MillraceSource)
+    mr.register(spark)
     with mr.open(tmp_path / "mill") as opened:
         for name in JOURNALS:
             opened.journals.create(name, SCHEMA)

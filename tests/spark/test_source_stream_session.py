@@ -14,9 +14,10 @@ import pytest
 
 import millrace as mr
 from millrace.errors import MemberLost, SchemaMismatch, UserError
+from millrace.spark.source.limited_stream import LimitedStreamReader
 from millrace.spark.source.source_options import SourceOptions, parse
 from millrace.spark.source.stream_read import find_read
-from millrace.spark.source.stream_reader import CoordinatedStreamReader, stream_schema
+from millrace.spark.source.stream_reader import stream_schema
 from millrace.spark.source.stream_rows import columns_of
 from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
 from millrace.spark.source.stream_workspace import open_stream_workspace
@@ -102,7 +103,7 @@ def test_limits_hold_also_for_what_comes_while_a_batch_from_before_is_read_again
     ws: mr.Workspace,
 ) -> None:
     options = parse({"path": ws.path, "read": READ_JSON, "maxRowsPerTrigger": "13"}, "stream")
-    reader = CoordinatedStreamReader(options, stream_schema(options))
+    reader = LimitedStreamReader(options, stream_schema(options))
     try:
         assert reader.partitions({"checkpoint": 0}, {"checkpoint": 0}) == []
         assert reader._session is not None

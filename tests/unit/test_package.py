@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from packaging.requirements import Requirement
+from tests.since_version import SINCE
 
 import millrace
+from millrace.spark.versions.spark_versions import TRIED, version_of
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
@@ -28,8 +31,11 @@ NOT_IMPORTED = {"pandas"}
 """Needed by PySpark, and imported by nobody here: docs/dependencies.md says why."""
 
 
-def pinned() -> dict[str, str]:
-    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+LOCKS = ["requirements.lock", *sorted(path.name for path in ROOT.glob("requirements-spark-*.lock"))]
+
+
+def pinned(lock: str) -> dict[str, str]:
+    text = (ROOT / lock).read_text(encoding="utf-8")
     return {
         name.lower(): version for name, version in re.findall(r"^(\S+)==(\S+)$", text, re.MULTILINE)
     }
@@ -76,12 +82,23 @@ def test_what_is_imported_is_a_dependency_and_the_other_way_round() -> None:
     assert others - own == named - NOT_IMPORTED
 
 
-def test_pinned_versions_are_within_the_ranges() -> None:
+@pytest.mark.parametrize("lock", LOCKS)
+def test_pinned_versions_are_within_the_ranges(lock: str) -> None:
     everything = [*NEEDED, *(one for extra in EXTRAS.values() for one in extra)]
-    versions = pinned()
+    versions = pinned(lock)
 
     outside = [one for one in everything if versions[one.name.lower()] not in one.specifier]
     assert outside == []
+
+
+def test_no_install_replaces_the_pyspark_of_a_runtime() -> None:
+    assert {"pyspark", "pandas", "protobuf", "grpcio"}.isdisjoint(one.name for one in NEEDED)
+
+
+def test_there_is_a_lock_of_each_version_of_spark_that_is_tried() -> None:
+    locked = {version_of(pinned(lock)["pyspark"]) for lock in LOCKS}
+
+    assert locked == set(TRIED)
 
 
 def test_every_dependency_and_extra_is_explained() -> None:
@@ -96,3 +113,9 @@ def test_the_command_line_is_where_it_is_said_to_be() -> None:
     file = SRC / f"{module.replace('.', '/')}.py"
 
     assert re.search(rf"^def {name}\(", file.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_every_test_that_is_left_out_on_older_versions_is_there() -> None:
+    for name in SINCE:
+        file, _, test = name.partition("::")
+        assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), name

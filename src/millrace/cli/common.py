@@ -20,7 +20,7 @@ json_option = click.option(
 )
 
 
-class DurationParam(click.ParamType[float]):
+class DurationParam(click.ParamType):  # type: ignore[type-arg] # Typed since click 8.2.
     """A length of time: seconds, or text such as 500ms, 10s, 15m, 2h or 7d."""
 
     name = "time"

@@ -18,7 +18,7 @@ from millrace.reads.live.follow_requests import FollowRange
 JOURNAL: Final = "_mr_journal"
 
 
-class OffsetOrEnd(click.ParamType[int | Literal["end"]]):
+class OffsetOrEnd(click.ParamType):  # type: ignore[type-arg] # Typed since click 8.2.
     """An offset, or `end`."""
 
     name = "offset"

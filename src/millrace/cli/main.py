@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "claim": ("upkeep_commands", "Make a plain copy a workspace of its own."),
     "completion": ("completion_command", "Print the completion script of a shell."),
     "demo": ("demo_command", "Kill a job with paid calls, and see it continue."),
+    "doctor": ("doctor_command", "Say what is missing here, and how to get it."),
     "job": ("job_commands", "Run and look at jobs: status, calls, history."),
     "journal": ("journal_commands", "List, read and follow journals: rows in order."),
     "reads": ("reads_commands", "Look at coordinated reads and their checkpoints."),
@@ -69,7 +70,7 @@ def cli(verbose: int) -> None:
     """Look at workspaces, check them, run jobs and reads, and clean up.
 
     WORKSPACE is the folder or url that `millrace.open(...)` was given; it is always the first
-    argument. Only `demo` and `job run` start Spark.
+    argument. Only `demo`, `doctor` and `job run` start Spark.
     """
     if verbose:
         log_to_stderr(logging.INFO if verbose == 1 else logging.DEBUG)

@@ -15,7 +15,7 @@ from millrace.names import path_text
 from millrace.plan.builders.build_context import UserFunctions
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import SparkCode
-from millrace.plan.nodes.user_code.user_function import UserFunction
+from millrace.plan.nodes.user_code.user_function import FunctionCall, UserFunction
 from millrace.plan.planner.stage_pictures import explain_fully, explain_html
 from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
@@ -117,6 +117,23 @@ class DatasetRunner:
         from millrace.spark.udfs.pyspark_functions import call_on_spark  # noqa: PLC0415 - as below
 
         return call_on_spark(function, keys, arguments)
+
+    @property
+    def why_on_spark(self) -> str | None:
+        """Why Spark has to call all functions itself; None if tasks call them."""
+        from millrace.spark.versions.spark_versions import CALLS_IN_TASKS, has, shown  # noqa: PLC0415
+
+        if has(CALLS_IN_TASKS):
+            return None
+        return f"tasks call functions since Spark {shown(CALLS_IN_TASKS)}"
+
+    def calls_on_spark(
+        self, calls: Sequence[FunctionCall], *, passed: Sequence[str], keys: Sequence[str] | None
+    ) -> SparkCode:
+        """Columns that are passed on and results of calls, for each row or for each group."""
+        from millrace.spark.udfs.calls_on_spark import calls_on_spark  # noqa: PLC0415 - as below
+
+        return calls_on_spark(calls, passed=passed, keys=keys)
 
     def name_view(self, name: str, relation: Relation, *, replace: bool) -> None:
         """Give rows a name for SQL; without `replace`, one that is free."""

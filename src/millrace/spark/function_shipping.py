@@ -14,7 +14,7 @@ from millrace.pipeline.core.hops import Hop
 from millrace.plan.nodes.map_batches import FunctionNode, MapBatches
 from millrace.plan.nodes.node import Node
 from millrace.spark.session_settings import given_settings
-from millrace.spark.udfs.udf_worker import SETTINGS
+from millrace.spark.udfs.function_settings import SETTINGS
 
 
 def check_shippable(plan: Node) -> None:

@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyspark.errors import PySparkException, PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from millrace.config import Config
@@ -24,6 +23,9 @@ from millrace.identity.schemas import plain_schema
 from millrace.plan.nodes.on_spark import SparkCall, SparkCode, SparkQuery, SparkText
 from millrace.spark.frames.rows_as_frames import spark_types
 from millrace.spark.spark_presence import call_spark
+from millrace.spark.versions.added_names import FRAME_METHODS
+from millrace.spark.versions.arrow_types import utc_schema
+from millrace.spark.versions.spark_versions import lacks
 
 _KNOWN_MAX: Final = 1000
 _VALUE: Final = {
@@ -85,13 +87,34 @@ class SparkAnalysis:
 
 def arrow_columns(types: StructType) -> pa.Schema:
     """Columns of Spark as they are saved."""
+    for column in types.fields:
+        _check_fields(column.name, column.dataType)
     try:
-        return plain_schema(to_arrow_schema(_nullable(types), timezone="UTC"))
+        return plain_schema(utc_schema(_nullable(types)))
     except PySparkTypeError as error:
         raise UnsupportedType(
             f"a column that Spark computes cannot be saved: {error}\n"
             "  to fix: cast that column, to string for example"
         ) from error
+
+
+def _check_fields(column: str, kind: DataType) -> None:
+    """Refuse structs with two fields of one name, which Arrow cannot tell apart, in Spark too."""
+    if isinstance(kind, StructType):
+        if len(set(kind.names)) < len(kind.names):
+            raise UnsupportedType(
+                f"a column that Spark computes cannot be saved: {column} has fields of one name\n"
+                f"  found: {kind.simpleString()}\n"
+                "  to fix: give the fields names of their own, with named_struct or by an alias "
+                "of each argument"
+            )
+        for inner in kind.fields:
+            _check_fields(column, inner.dataType)
+    elif isinstance(kind, ArrayType):
+        _check_fields(column, kind.elementType)
+    elif isinstance(kind, MapType):
+        _check_fields(column, kind.keyType)
+        _check_fields(column, kind.valueType)
 
 
 def _nullable(types: DataType) -> Any:  # noqa: ANN401 - the kind of type that is given
@@ -150,7 +173,10 @@ def built_frame(query: SparkCall | SparkCode, inputs: Sequence[DataFrame]) -> Da
 
 def call_method(frame: DataFrame, call: SparkCall) -> DataFrame:
     """A method of DataFrame; a value that it returns becomes the one column of one row."""
-    method = getattr(frame, call.method)
+    method = getattr(frame, call.method, None)
+    if method is None and call.method in FRAME_METHODS:
+        raise lacks(f"{call.method}() of a DataFrame", FRAME_METHODS[call.method])
+    assert method is not None, call.method
     args = [_of_session(value, frame) for value in call.args]
     if call.method not in _VALUE:
         result = method(*args, **call.kwargs)

@@ -52,7 +52,7 @@ class SparkTaskRunner:
         self, work: TaskWork, tasks: int, schema: pa.Schema, *, title: str, watch: Watch
     ) -> pa.Table:
         """Run so many tasks to their end; returns all rows that they reported."""
-        types = from_arrow_schema(schema)
+        types = from_arrow_schema(schema, prefer_timestamp_ntz=True)
         function = _over_numbers(work)
         return run_tasks(
             self._spark, self._config, tasks, function, types, title=title, watch=watch

@@ -22,6 +22,7 @@ from millrace.pipeline.core.job_model import OtherWorkspace
 from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.open_workspaces import note_opened
+from millrace.spark.versions.extras import check_extra
 from millrace.storage.store import Store
 from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.storage.workspace_token import mode_of, token_of
@@ -97,6 +98,7 @@ class WorkspaceRuntime:
     def spark(self) -> SparkSession:
         """The session that runs tasks; started now if none was given."""
         if self._spark is None:
+            check_extra("spark", "work that runs on Spark")
             from millrace.spark.session import start_session  # noqa: PLC0415 - reading needs no Spark
 
             self._spark = start_session()
@@ -114,6 +116,7 @@ class WorkspaceRuntime:
     def datasets(self) -> WorkspaceDatasets:
         """What makes and runs the datasets of this workspace."""
         if self._datasets is None:
+            check_extra("spark", "a dataset")
             from millrace.spark.workspace_datasets import WorkspaceDatasets  # noqa: PLC0415 - half of what there is to load
 
             self._datasets = WorkspaceDatasets(self)
@@ -166,6 +169,7 @@ class WorkspaceRuntime:
 
     def jobs(self) -> WorkspaceOfJobs:
         """What jobs ask of the workspace."""
+        check_extra("spark", "a job")
         from millrace.spark.job_workspace import WorkspaceOfJobs  # noqa: PLC0415 - reading needs no Spark
 
         return WorkspaceOfJobs(self)

@@ -30,7 +30,9 @@ def write_frame(
 
     def rows() -> DataFrame:
         plain = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
-        return plain.mapInArrow(write, from_arrow_schema(destination.report))
+        return plain.mapInArrow(
+            write, from_arrow_schema(destination.report, prefer_timestamp_ntz=True)
+        )
 
     return collect(rows, frame.sparkSession, config, title=title, watch=watch)
 

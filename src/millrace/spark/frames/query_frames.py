@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from millrace.config import Config
 from millrace.engine.run_values import RunMoment
@@ -52,6 +51,7 @@ from millrace.spark.frames.spark_work_rows import frame_of_work, over_answers, r
 from millrace.spark.session_settings import settings_of
 from millrace.spark.spark_presence import call_spark
 from millrace.spark.spark_tasks import SparkTaskRunner
+from millrace.spark.versions.arrow_types import utc_schema
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -74,7 +74,7 @@ def frame_scan(
         raise UserError(f"from_spark(): version is {version!r}\n  to fix: give a text")
     types = call_spark(frame.sparkSession, config, lambda: frame.schema)
     try:
-        schema = plain_schema(to_arrow_schema(types, timezone="UTC"))
+        schema = plain_schema(utc_schema(types))
     except PySparkTypeError as error:
         raise UnsupportedType(
             f"from_spark(): {error}\n  to fix: cast that column in Spark first"

@@ -6,15 +6,13 @@ Each task reads map outputs on its own host from the disk and fetches the others
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
-from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.functions import first
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace.config import Config
@@ -25,6 +23,7 @@ from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
 from millrace.spark.source import register
 from millrace.spark.spark_presence import call_spark
+from millrace.spark.versions.arrow_types import rows_of_table, utc_schema
 from millrace.transport.agent.agent_addresses import known_agents
 
 Batches = Iterator[pa.RecordBatch]
@@ -62,7 +61,7 @@ def of_table(spark: SparkSession, table: pa.Table) -> DataFrame:
     # Spark reads no further than the first batch without rows, and drops the others of its task.
     batches = [batch for batch in table.to_batches() if batch.num_rows]
     table = pa.Table.from_batches(batches, table.schema)
-    return spark.createDataFrame(table.cast(to_arrow_schema(types, timezone="UTC")), types)
+    return spark.createDataFrame(table.cast(utc_schema(types)), types)
 
 
 def spark_types(schema: pa.Schema) -> StructType:
@@ -80,10 +79,11 @@ def spark_types(schema: pa.Schema) -> StructType:
 
 def dataset_column(name: str, number: int) -> Column:
     """A column of Spark Connect that is named through the dataset of this number."""
-    from pyspark.sql.connect.column import Column as ConnectColumn  # noqa: PLC0415 - not in tasks
-    from pyspark.sql.connect.expressions import ColumnReference  # noqa: PLC0415 - as above
+    from pyspark.sql.connect.expressions import ColumnReference  # noqa: PLC0415 - not in tasks
 
-    return ConnectColumn(ColumnReference(name, number))
+    from millrace.spark.frames.dataset_columns import DatasetColumn  # noqa: PLC0415 - as above
+
+    return DatasetColumn(ColumnReference(name, number))
 
 
 def report_metrics(spark: SparkSession, observation: Observation | str, metrics: pa.Table) -> None:
@@ -99,19 +99,15 @@ def report_metrics(spark: SparkSession, observation: Observation | str, metrics:
 
 def subquery_column(dataset: object, number: int, use: str) -> Column:
     """A column of Spark Connect that stands for a dataset, which it keeps."""
-    from pyspark.sql.connect.column import Column as ConnectColumn  # noqa: PLC0415 - not in tasks
-    from pyspark.sql.connect.expressions import SubqueryExpression  # noqa: PLC0415 - as above
+    from pyspark.sql.connect.expressions import SubqueryExpression  # noqa: PLC0415 - not in tasks
 
-    plan = _DatasetAsPlan(-number, dataset)
-    return ConnectColumn(SubqueryExpression(plan, use))  # type: ignore[arg-type] # A number is enough.
+    from millrace.spark.frames.dataset_columns import (  # noqa: PLC0415 - as above
+        DatasetAsPlan,
+        DatasetColumn,
+    )
 
-
-@dataclass(frozen=True, slots=True)
-class _DatasetAsPlan:
-    """What a column keeps of a dataset: the number that finds it, and the dataset itself."""
-
-    _plan_id: int
-    dataset: object
+    plan = DatasetAsPlan(-number, dataset)
+    return DatasetColumn(SubqueryExpression(plan, use))  # type: ignore[arg-type] # A number is enough.
 
 
 def spark_rows(table: pa.Table) -> list[Row]:
@@ -119,8 +115,8 @@ def spark_rows(table: pa.Table) -> list[Row]:
     types = spark_types(table.schema)
     if not table.num_columns:
         return [Row()] * table.num_rows
-    table = table.cast(to_arrow_schema(types, timezone="UTC"))
-    return ArrowTableToRowsConversion.convert(table, types, binary_as_bytes=True)
+    table = table.cast(utc_schema(types))
+    return rows_of_table(table, types)
 
 
 def _frame(
@@ -131,7 +127,7 @@ def _frame(
     config: Config,
 ) -> DataFrame:
     types = spark_types(shuffle.schema)
-    arrow_schema = to_arrow_schema(types, timezone="UTC")
+    arrow_schema = utc_schema(types)
     addresses = known_agents(shuffle.stores[None])
     function = _read_parts(shuffle.manifest, parts, folders, config, addresses, arrow_schema)
 

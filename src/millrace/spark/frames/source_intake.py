@@ -18,7 +18,6 @@ import pyarrow as pa
 import xxhash
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from millrace.config import Config
@@ -42,6 +41,7 @@ from millrace.spark.frames.frame_rows import write_frame
 from millrace.spark.frames.source_intake_task import HASHES, RowsDigest, SourceRows
 from millrace.spark.spark_presence import call_spark
 from millrace.spark.spark_tasks import collect
+from millrace.spark.versions.arrow_types import utc_schema
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
 _SALT: Final = "millrace"
@@ -259,7 +259,7 @@ class SourceReader:
         """Rows that come more often now than they were saved, so many of each."""
         context, plain = self._context, self._plain()
         names = self._journals
-        schema = to_arrow_schema(plain.schema, timezone="UTC")
+        schema = utc_schema(plain.schema)
         function = source_intake_task.read_journals(context.where, names, schema, context.config)
         numbers = plain.sparkSession.range(0, len(names), 1, len(names))
         saved = _with_hashes(numbers.mapInArrow(function, plain.schema))

@@ -8,10 +8,14 @@ done.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from millrace.spark.versions.extras import check_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_KNOWN: Final = "DATA_SOURCE_ALREADY_EXISTS"
 
 
 def register(spark: SparkSession) -> None:
@@ -25,6 +29,13 @@ def register(spark: SparkSession) -> None:
         >>> spark.read.format("millrace").option("journal", "orders").load(ws.path).count()
         3
     """
-    from millrace.spark.source.data_source import MillraceSource  # noqa: PLC0415 - keeps imports light
+    check_extra("spark", 'format("millrace")')
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - keeps imports light
 
-    spark.dataSource.register(MillraceSource)
+    from millrace.spark.source.data_source import MillraceSource  # noqa: PLC0415 - as above
+
+    try:
+        spark.dataSource.register(MillraceSource)
+    except AnalysisException as error:
+        if error.getCondition() != _KNOWN:  # Spark 4.0 refuses what it found by itself.
+            raise

@@ -16,7 +16,6 @@ from typing import Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace.errors import DataLost, OffsetOutOfRange, SchemaMismatch, UserError
@@ -32,6 +31,7 @@ from millrace.shuffle.manifest import Manifest
 from millrace.spark.frames.rows_as_frames import spark_types
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
+from millrace.spark.versions.arrow_types import utc_schema
 from millrace.transport.agent.agent_addresses import known_agents
 from millrace.transport.owner.joined_broker import JoinedBroker
 
@@ -141,7 +141,7 @@ class MillraceReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Batches:
         """The rows of one partition, in Spark's types."""
-        schema = to_arrow_schema(self._types, timezone="UTC")
+        schema = utc_schema(self._types)
         for batch in self._plan.batches(partition, schema.names):
             yield batch.cast(schema)
 

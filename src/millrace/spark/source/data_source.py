@@ -62,12 +62,28 @@ class MillraceSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Streams a coordinated read."""
-        from millrace.spark.source import stream_reader  # noqa: PLC0415
+        from millrace.spark.versions.spark_versions import READ_LIMITS, has  # noqa: PLC0415
 
-        return stream_reader.CoordinatedStreamReader(self._parsed("stream", schema), schema)
+        options = self._parsed("stream", schema)
+        if has(READ_LIMITS):
+            from millrace.spark.source.limited_stream import LimitedStreamReader  # noqa: PLC0415
+
+            return LimitedStreamReader(options, schema)
+        from millrace.spark.source.whole_stream import WholeStreamReader  # noqa: PLC0415
+
+        return WholeStreamReader(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
         """Writes the micro-batches of a query into journals."""
+        from millrace.spark.versions.spark_versions import (  # noqa: PLC0415
+            ARROW_STREAM_WRITER,
+            has,
+            lacks,
+        )
+
+        if not has(ARROW_STREAM_WRITER):
+            fix = "write in foreachBatch with a batch write"
+            raise lacks("a stream into journals", ARROW_STREAM_WRITER, fix)
         from millrace.spark.source import stream_writer  # noqa: PLC0415
 
         return stream_writer.make_writer(self._parsed("stream write"), schema, overwrite=overwrite)

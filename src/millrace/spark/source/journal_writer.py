@@ -17,7 +17,6 @@ from typing import Final
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace.errors import (
@@ -38,6 +37,7 @@ from millrace.limits import MIB
 from millrace.spark.frames.rows_as_frames import spark_types
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
+from millrace.spark.versions.arrow_types import utc_schema
 
 SOURCE_FILE_BYTES_TARGET: Final = 64 * MIB
 """What a task that writes journals holds before it writes its rows to files."""
@@ -161,7 +161,7 @@ def plan_write(
     entry = WorkspaceEntry.of(options, make=True)
     names = options.journals or ((options.journal,) if options.journal else ())
     assert names, "checked with the options"
-    made = journal_schema(to_arrow_schema(schema, timezone="UTC"))
+    made = journal_schema(utc_schema(schema))
     with entry.journals() as broker:
         schemas = _existing(broker, names)
         entry = entry.reachable(broker)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace.errors import DataLost, MillraceError, UnsupportedType, UserError
@@ -41,6 +40,7 @@ from millrace.shuffle.reports import StageReport
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
 from millrace.spark.spark_tasks import runner_facts, this_task
+from millrace.spark.versions.arrow_types import utc_schema
 from millrace.storage import layout
 from millrace.storage.store import Store
 from millrace.transport.agent.agent_addresses import agent_address
@@ -203,7 +203,7 @@ def make_writer(options: SourceOptions, schema: StructType, *, overwrite: bool) 
 
 def _columns(schema: StructType) -> pa.Schema:
     try:
-        columns = plain_schema(to_arrow_schema(schema, timezone="UTC"))
+        columns = plain_schema(utc_schema(schema))
     except PySparkTypeError as error:
         raise UnsupportedType(
             f"the DataFrame cannot be written: {error}\n  to fix: cast that column in Spark first"

@@ -14,7 +14,7 @@ from millrace.journal.core.row_format import CLOCK, OFFSET, PRODUCER
 from millrace.journal.core.values import JournalInfo
 from millrace.reads.model.column_checks import ColumnChecks
 from millrace.reads.model.coordinated_read import CoordinatedRead
-from millrace.reads.model.journal_catalog import is_read
+from millrace.reads.model.journal_catalog import read_under
 from millrace.reads.model.tags import TAG, journals_of
 
 JOURNAL: Final = "_mr_journal"
@@ -34,8 +34,7 @@ def journals_for(
     return [
         (number, journal)
         for number, binding in enumerate(read.bindings)
-        for journal in journals
-        if is_read(binding, journal)
+        for journal in read_under(binding, journals)
     ]
 
 

@@ -94,6 +94,7 @@ class StreamSession:
         self._looks_begun = self._looks_done = 0
         self._failure: BaseException | None = None
         self._is_closed = False
+        self._start = start
         self._session = self._open(start)
         try:
             self._recover(start)
@@ -109,6 +110,16 @@ class StreamSession:
         except BaseException:
             self._session.close()
             raise
+
+    @property
+    def name(self) -> str:
+        """The name of the read."""
+        return self._read.name
+
+    @property
+    def begin(self) -> int:
+        """The checkpoint after which this session began: rows before it are not shown again."""
+        return self._start.done
 
     @property
     def address(self) -> StreamAddress:
@@ -145,6 +156,11 @@ class StreamSession:
             self._wait_for_look()
         with self._changed:
             return max(self._handed, default=0)
+
+    def newest(self) -> int:
+        """The last checkpoint that was shown, or committed if none was shown since."""
+        with self._changed:
+            return max(self._handed, default=self._start.done)
 
     def offsets(self) -> dict[str, int]:
         """How far each journal is read by now, under all of its bindings."""

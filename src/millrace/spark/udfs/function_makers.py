@@ -17,6 +17,8 @@ from pyspark.sql.types import DataType, StringType
 from pyspark.util import PythonEvalType
 
 from millrace.spark.udfs.ddl_types import type_of_ddl
+from millrace.spark.versions.added_names import FUNCTIONS
+from millrace.spark.versions.spark_versions import lacks
 
 Given = Callable[..., Any] | DataType | str | None
 
@@ -60,7 +62,9 @@ def _row_function(f: Callable[..., Any], *, result: DataType, arrow: bool | None
 
 
 def _vectorised(name: str, f: Given, result: DataType | str | int | None, kind: int | None) -> Any:  # noqa: ANN401 - as above
-    make = getattr(pyspark_functions, name)
+    make = getattr(pyspark_functions, name, None)
+    if make is None:
+        raise lacks(f"{name}()", FUNCTIONS[name], "write a pandas_udf")
     if f is None or isinstance(f, str | DataType):
         typed = type_of_ddl(f) if isinstance(f, str) else f
         decorate = make(typed, _type_or_kind(result), kind)

@@ -5,47 +5,49 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
-from pyspark.sql.pandas.typehints import (
-    infer_group_arrow_eval_type_from_func,
-    infer_group_pandas_eval_type_from_func,
-)
+from pyspark.sql.pandas import typehints
 from pyspark.sql.types import DataType, StructField, StructType
 from pyspark.util import PythonEvalType
 
 from millrace.errors import UserError
 from millrace.identity.unrecognisable import Unrecognisable
 from millrace.plan.nodes.on_spark import SparkCode
-from millrace.plan.nodes.user_code.user_function import Shape, UserFunction
+from millrace.plan.nodes.user_code.user_function import Shape, TaskCaller, UserFunction
 from millrace.spark.spark_analysis import arrow_columns
 from millrace.spark.udfs.ddl_types import type_of_ddl
 from millrace.spark.udfs.pickled_results import PickledResults
-from millrace.spark.udfs.udf_worker import call_functions
+from millrace.spark.versions.spark_versions import CALLS_IN_TASKS, has
 
+_SHAPES: Final[dict[str, Shape]] = {
+    "SQL_BATCHED_UDF": "row",
+    "SQL_ARROW_BATCHED_UDF": "row",
+    "SQL_SCALAR_PANDAS_UDF": "batch",
+    "SQL_SCALAR_ARROW_UDF": "batch",
+    "SQL_SCALAR_PANDAS_ITER_UDF": "stream",
+    "SQL_SCALAR_ARROW_ITER_UDF": "stream",
+    "SQL_GROUPED_AGG_PANDAS_UDF": "group",
+    "SQL_GROUPED_AGG_ARROW_UDF": "group",
+    "SQL_GROUPED_AGG_PANDAS_ITER_UDF": "group",
+    "SQL_GROUPED_AGG_ARROW_ITER_UDF": "group",
+    "SQL_MAP_ARROW_ITER_UDF": "rows",
+    "SQL_MAP_PANDAS_ITER_UDF": "rows",
+    "SQL_GROUPED_MAP_ARROW_UDF": "rows",
+    "SQL_GROUPED_MAP_ARROW_ITER_UDF": "rows",
+    "SQL_GROUPED_MAP_PANDAS_UDF": "rows",
+    "SQL_GROUPED_MAP_PANDAS_ITER_UDF": "rows",
+    "SQL_COGROUPED_MAP_ARROW_UDF": "pairs",
+    "SQL_COGROUPED_MAP_PANDAS_UDF": "pairs",
+}
 SHAPES: Final[dict[int, Shape]] = {
-    PythonEvalType.SQL_BATCHED_UDF: "row",
-    PythonEvalType.SQL_ARROW_BATCHED_UDF: "row",
-    PythonEvalType.SQL_SCALAR_PANDAS_UDF: "batch",
-    PythonEvalType.SQL_SCALAR_ARROW_UDF: "batch",
-    PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF: "stream",
-    PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF: "stream",
-    PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF: "group",
-    PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF: "group",
-    PythonEvalType.SQL_GROUPED_AGG_PANDAS_ITER_UDF: "group",
-    PythonEvalType.SQL_GROUPED_AGG_ARROW_ITER_UDF: "group",
-    PythonEvalType.SQL_MAP_ARROW_ITER_UDF: "rows",
-    PythonEvalType.SQL_MAP_PANDAS_ITER_UDF: "rows",
-    PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF: "rows",
-    PythonEvalType.SQL_GROUPED_MAP_ARROW_ITER_UDF: "rows",
-    PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF: "rows",
-    PythonEvalType.SQL_GROUPED_MAP_PANDAS_ITER_UDF: "rows",
-    PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF: "pairs",
-    PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF: "pairs",
+    getattr(PythonEvalType, name): shape
+    for name, shape in _SHAPES.items()
+    if hasattr(PythonEvalType, name)  # Some came after Spark 4.0.
 }
 
 _ROW_METHODS: Final = {
@@ -58,8 +60,8 @@ _ROW_METHODS: Final = {
 }
 _METHODS: Final = {
     **{kind: method.rpartition(".")[2] for method, kind in _ROW_METHODS.items()},
-    PythonEvalType.SQL_GROUPED_MAP_ARROW_ITER_UDF: "applyInArrow",
-    PythonEvalType.SQL_GROUPED_MAP_PANDAS_ITER_UDF: "applyInPandas",
+    getattr(PythonEvalType, "SQL_GROUPED_MAP_ARROW_ITER_UDF", -1): "applyInArrow",
+    getattr(PythonEvalType, "SQL_GROUPED_MAP_PANDAS_ITER_UDF", -1): "applyInPandas",
 }
 """The methods of DataFrames that call functions of these kinds."""
 
@@ -142,8 +144,21 @@ def user_function(
         result=result_type(result),
         result_json=result.json(),
         deterministic=deterministic,
-        caller=call_functions,
+        caller=_task_caller(),
     )
+
+
+def _task_caller() -> TaskCaller:
+    """What calls functions in tasks; where Spark calls them itself, nothing does."""
+    if has(CALLS_IN_TASKS):
+        from millrace.spark.udfs.udf_worker import call_functions  # noqa: PLC0415 - not before it
+
+        return call_functions
+    return _no_caller
+
+
+def _no_caller(*_arguments: object, **_named: object) -> NoReturn:
+    raise AssertionError("before Spark 4.3, Spark calls functions itself")
 
 
 def rows_function(function: object, schema: object, method: str) -> UserFunction:
@@ -161,11 +176,9 @@ def rows_function(function: object, schema: object, method: str) -> UserFunction
             "  to fix: write 'a int, b string', or give a StructType"
         )
     eval_type = _ROW_METHODS[whole]
-    infer = {
-        "applyInArrow": infer_group_arrow_eval_type_from_func,
-        "applyInPandas": infer_group_pandas_eval_type_from_func,
-    }.get(whole)
-    if infer is not None:
+    kind = {"applyInArrow": "arrow", "applyInPandas": "pandas"}.get(whole)
+    infer = getattr(typehints, f"infer_group_{kind}_eval_type_from_func", None)
+    if infer is not None:  # Since Spark 4.1.
         with contextlib.suppress(Exception):  # Type hints that tell nothing.
             eval_type = infer(function) or eval_type
     name = getattr(function, "__name__", type(function).__name__)

@@ -23,6 +23,8 @@ from millrace.identity.functions import function_identity
 from millrace.identity.unrecognisable import Unrecognisable
 from millrace.plan.nodes.on_spark import SparkCode
 from millrace.spark.open_workspaces import active_runtime
+from millrace.spark.versions.added_names import FUNCTIONS
+from millrace.spark.versions.spark_versions import lacks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +81,9 @@ class TableFunction:
     def of_spark(self) -> Any:  # noqa: ANN401 - PySpark's own object
         """The function as PySpark makes it, for the session that is active."""
         options = {"useArrow": self.arrow} if self.maker == "udtf" else {}
-        make = getattr(pyspark_functions, self.maker)
+        make = getattr(pyspark_functions, self.maker, None)
+        if make is None:
+            raise lacks(f"{self.maker}()", FUNCTIONS[self.maker], "write a udtf")
         made = make(self.handler, returnType=self.result, **options)
         return made.asDeterministic() if self.deterministic else made
 

@@ -26,19 +26,9 @@ from millrace.plan.nodes.user_code.user_function import (
     FunctionCall,
     GroupPairs,
 )
+from millrace.spark.udfs.function_settings import SETTINGS
 
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
-SETTINGS: Final[Mapping[str, str]] = {
-    "spark.sql.execution.arrow.useLargeVarTypes": "false",
-    "spark.sql.execution.pandas.convertToArrowArraySafely": "true",
-    "spark.sql.execution.pyspark.binaryAsBytes": "true",
-    "spark.sql.execution.pythonUDF.mapInBatch.legacy.acceptAnyIterable.enabled": "true",
-    "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled": "false",
-    "spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype": "false",
-    "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName": "true",
-    "spark.sql.legacy.execution.pythonUDF.pandas.conversion.enabled": "false",
-}
-"""Settings that change how values are converted, with the values that are used here."""
 Worker = Callable[[Batches], Batches]
 _STRUCTS: Final = frozenset(
     {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from millrace.spark.source.stream_reader import _Available
+from millrace.spark.source.available_rows import AvailableRows
 from millrace.spark.source.stream_session import BatchLimit, StreamSession
 
 QUIET_S = 0.2
@@ -36,7 +36,7 @@ class Session:
 
 
 def available(session: Session) -> int:
-    return _Available().advance(session, 0, BatchLimit())  # type: ignore[arg-type]
+    return AvailableRows().advance(session, 0, BatchLimit())  # type: ignore[arg-type]
 
 
 def test_a_journal_that_moves_slowly_is_read_to_its_end() -> None:

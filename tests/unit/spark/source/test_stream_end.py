@@ -20,8 +20,9 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 import millrace as mr
 from millrace.errors import ReadsFailed, UserError
+from millrace.spark.source.limited_stream import LimitedStreamReader
 from millrace.spark.source.source_options import parse
-from millrace.spark.source.stream_reader import CoordinatedStreamReader, stream_schema
+from millrace.spark.source.stream_reader import stream_schema
 from millrace.spark.source.stream_rows import columns_of
 from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
 from millrace.spark.source.stream_workspace import open_stream_workspace
@@ -41,7 +42,7 @@ def ws(tmp_path: Path) -> Iterator[mr.Workspace]:
 
 def main(path: str) -> None:
     options = parse({"path": path, "read": json.dumps(READ.to_dict())}, "stream")
-    reader = CoordinatedStreamReader(options, stream_schema(options))
+    reader = LimitedStreamReader(options, stream_schema(options))
     try:
         reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
         sys.stdout.write("asked\n")
@@ -98,7 +99,7 @@ def test_a_reader_whose_spark_is_gone_does_so_too(ws: mr.Workspace) -> None:
 def test_a_signal_that_somebody_else_waits_for_is_left_to_them(ws: mr.Workspace) -> None:
     before = signal.getsignal(signal.SIGTERM)
     options = parse({"path": ws.path, "read": json.dumps(READ.to_dict())}, "stream")
-    reader = CoordinatedStreamReader(options, stream_schema(options))
+    reader = LimitedStreamReader(options, stream_schema(options))
     mine = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         wanted = signal.getsignal(signal.SIGTERM)
@@ -130,7 +131,7 @@ def test_with_a_limit_what_is_ready_is_told_at_once(ws: mr.Workspace) -> None:
 
 def test_two_readers_of_a_task_end_with_an_error_that_says_so(ws: mr.Workspace) -> None:
     options = parse({"path": ws.path, "read": json.dumps(READ.to_dict())}, "stream")
-    first, second = (CoordinatedStreamReader(options, stream_schema(options)) for _ in range(2))
+    first, second = (LimitedStreamReader(options, stream_schema(options)) for _ in range(2))
     try:
         limit = first.getDefaultReadLimit()
         ws.journals.append("t/a", pa.table({"key": [1]}, schema=SCHEMA))
@@ -148,15 +149,13 @@ def test_two_readers_of_a_task_end_with_an_error_that_says_so(ws: mr.Workspace) 
         second.stop()
 
 
-def advance(
-    reader: CoordinatedStreamReader, start: dict[str, Any], limit: ReadLimit
-) -> dict[str, Any]:
+def advance(reader: LimitedStreamReader, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
     while (found := reader.latestOffset(start, limit)) == start:
         pass
     return found
 
 
-def rows(reader: CoordinatedStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+def rows(reader: LimitedStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
     pieces = reader.partitions(start, end)
     return [key for each in pieces for batch in reader.read(each) for key in batch[0].to_pylist()]
 

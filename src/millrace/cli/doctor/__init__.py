@@ -1,0 +1,1 @@
+"""What `millrace doctor` looks at: this host, the executors, and a workspace's storage."""
