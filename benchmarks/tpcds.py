@@ -31,6 +31,8 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
@@ -116,8 +118,11 @@ def measure(
     except mr.MillraceError as error:
         notes.append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
     if beside:
-        theirs = timed(lambda: spark_answer(spark, folder, number), warm_ups)
-        unlike = ours and difference(ours.answer, theirs.answer)
+        try:
+            theirs = timed(lambda: spark_answer(spark, folder, number), warm_ups)
+        except (PySparkException, Py4JError) as error:
+            notes.append(f"Spark failed: {type(error).__name__}: {str(error)[:200]}")
+        unlike = ours and theirs and difference(ours.answer, theirs.answer)
         notes.append(f"unlike Spark: {unlike}" if unlike else None)
     return Measured(
         number=number,

@@ -17,11 +17,11 @@ import duckdb
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.column import Column
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from millrace.engine.function_install import install_functions
 from millrace.engine.run_values import RunValues, day_of
 from millrace.errors import UserError
+from millrace.spark.versions.arrow_types import utc_schema
 from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.expressions import expression_of
 from millrace.sql.name_scope import NameScope
@@ -160,7 +160,7 @@ class SparkAnswers:
         """The types of expressions as Arrow has them; empty if Spark refuses one at the call."""
         named = [f"{case} AS c{number}" for number, case in enumerate(cases)]
         try:
-            schema = to_arrow_schema(self._frame.selectExpr(*named).schema, timezone="UTC")
+            schema = utc_schema(self._frame.selectExpr(*named).schema)
         except Exception as error:  # noqa: BLE001 - Spark's errors share no base
             _check_of_sql(error)
             if len(cases) == 1:

@@ -27,6 +27,9 @@ pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent / "tutorials"
 NAMES = ("sessions", "dimension", "funnel", "features", "logs")
 IMPORT = "from pyspark.sql import "
+VIEW_TASKS = {"funnel": 4}
+"""Map tasks that read temporary views of Spark, two files each: they may have changed, so each run
+reads them again. What comes behind them is reused when their rows are the same."""
 CUT_UP = mr.Config().with_options(
     one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=20_000
 )
@@ -184,5 +187,5 @@ def test_unchanged_and_killed_half_way_it_goes_on(
         report = ws.from_spark(frame).run()
         assert report.reused > 0, "stages before the kill are reused"
         assert report.ran > 0, "and those behind it were not finished"
-        assert ws.from_spark(frame).run().ran == 0
+        assert ws.from_spark(frame).run().ran == VIEW_TASKS.get(name, 0)
         assert rows_of(ws.durable(frame)) == rows_of(frame)

@@ -64,7 +64,11 @@ def sql_relation(tables: Mapping[str, Node], text: str) -> Relation:
 
 def run(node: Node) -> pa.Table:
     """The rows of a plan, as one task has them."""
-    plan = prune(push_filters(node))
+    return run_operators(prune(push_filters(node))).cast(node.schema)
+
+
+def run_operators(plan: Node) -> pa.Table:
+    """The rows of operators that are planned already."""
     connection = duckdb.connect()
     install_functions(connection)
     connection.execute("SET TimeZone = 'UTC'")
@@ -74,7 +78,7 @@ def run(node: Node) -> pa.Table:
             connection.execute(f"CREATE VIEW input_{number} AS FROM read_parquet('{leaf.rows}')")
         else:
             connection.register(f"input_{number}", leaf.rows)
-    return connection.sql(query(plan)).to_arrow_table().cast(node.schema)
+    return connection.sql(query(plan)).to_arrow_table().cast(plan.schema)
 
 
 def rows_of(tables: Mapping[str, Node], text: str) -> list[tuple[object, ...]]:

@@ -65,9 +65,12 @@ def _with_query(node: exp.Expression) -> exp.Expression:
     """The query of a dataset that stands for a column."""
     if not isinstance(node, exp.Anonymous) or node.name != connect_expressions.SUBQUERY:
         return node
-    use, number = node.expressions
-    query = query_of_number(int(number.name))
-    return exp.Exists(this=query) if use.name == "exists" else exp.Subquery(this=query)
+    use, number, *values = node.expressions
+    query = exp.Subquery(this=query_of_number(int(number.name)))
+    if use.name == "in":
+        value = exp.Tuple(expressions=values) if len(values) > 1 else exp.Paren(this=values[0])
+        return exp.In(this=value, query=query)
+    return exp.Exists(this=query.this) if use.name == "exists" else query
 
 
 def column_text(column: object) -> str:

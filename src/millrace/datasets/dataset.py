@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from sqlglot import exp
 
 from millrace.datasets.column_arguments import ColumnOrName, column_tree, flat
-from millrace.datasets.dataset_base import shown_call
+from millrace.datasets.dataset_base import shown_call, tables_in
 from millrace.datasets.dataset_joins import DatasetJoins
 from millrace.datasets.dataset_missing import DatasetMissing
 from millrace.datasets.dataset_statistics import DatasetStatistics
@@ -48,7 +48,8 @@ class Dataset(DatasetJoins, DatasetMissing, DatasetStatistics, DatasetWrites, Da
             >>> orders.group_by("cust_id").agg(n="count(*)").sort("cust_id").to_arrow().to_pylist()
             [{'cust_id': 1, 'n': 2}, {'cust_id': 2, 'n': 1}]
         """
-        return GroupedData(self, self._keys("group_by", cols), _shown(cols))
+        trees = self._keys("group_by", cols)
+        return GroupedData(self, trees, _shown(cols), _tables=tables_in(*trees))
 
     def groupBy(self, *cols: ColumnOrName | list[ColumnOrName]) -> GroupedData:
         """`group_by` under Spark's name."""

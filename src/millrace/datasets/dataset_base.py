@@ -203,6 +203,7 @@ def building(dataset: DatasetBase, call: str) -> Iterator[BuildContext]:
         yield BuildContext(
             config=runner.config,
             on_spark=builder,
+            analyzer=runner.analyzer,
             udfs=runner.udfs,
             call=call,
             catalog=views,

@@ -297,7 +297,7 @@ class DatasetRows(DatasetSelect):
                 raise NotNative("functions need Spark", fix="use a workspace with Spark")
             function = context.udfs.of_rows(func, schema, method)
             if not barrier and profile is None:
-                return self._with_plan(map_rows(self._relation, function))
+                return self._with_plan(map_rows(context, self._relation, function))
             assert context.on_spark is not None, "where functions are, Spark is"
             code = context.udfs.on_spark(function, (), barrier, profile)
             reason = "Spark starts tasks together, or with resources of their own"

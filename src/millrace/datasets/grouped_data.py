@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
 from millrace.datasets.column_arguments import ColumnOrName, column_tree, is_column, value_tree
-from millrace.datasets.dataset_base import building, dataset_with, relation_in
+from millrace.datasets.dataset_base import building, dataset_with, relation_in, tables_in
 from millrace.errors import UserError
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.operators import named
@@ -24,6 +24,7 @@ from millrace.plan.builders.reshape.pivot_values import (
 from millrace.plan.builders.user_code.build_row_functions import Groups, map_groups, map_pairs
 from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.relation import Relation, relation_of
+from millrace.plan.statements.statement import rows_grouped
 from millrace.sql.name_checks import named_texts
 from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import NotNative
@@ -51,6 +52,8 @@ class GroupedData:
     _shown: str
     _sets: tuple[tuple[exp.Expression, ...], ...] | None = None
     _pivot: Pivot | None = None
+    _tables: Mapping[str, Relation] = field(default_factory=dict)
+    """Those that subqueries in the keys name."""
 
     def __repr__(self) -> str:
         return f"GroupedData[{self._shown}]"
@@ -123,8 +126,8 @@ class GroupedData:
         keys = {folded(tree.name) for tree in self._keys if isinstance(tree, exp.Column)}
         chosen = list(columns) or [
             a.label
-            for a, field in zip(relation.visible, relation.schema, strict=True)
-            if from_arrow(field.type).name in _NUMBERS and folded(a.label) not in keys
+            for a, column in zip(relation.visible, relation.schema, strict=True)
+            if from_arrow(column.type).name in _NUMBERS and folded(a.label) not in keys
         ]
         with building(self._dataset, call):
             items = [_call_on(function, column_tree(name, relation)) for name in chosen]
@@ -185,9 +188,19 @@ class GroupedData:
             plan = map_groups(context, groups_in(self), function)
             return dataset_with(self._dataset, relation_of(plan))
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the groups are of groupBy alone."""
+        return self._sets is None and self._pivot is None
+
     def _aggregated(self, call: str, items: Sequence[exp.Expression]) -> Dataset:
         with building(self._dataset, call) as context:
             relation = relation_in(self._dataset)
+            trees = [*self._keys, *items]
+            if any(tree.find(exp.Query) for tree in trees) and self._is_plain:
+                tables = {**self._tables, **tables_in(*items)}
+                rows = rows_grouped(context, relation, self._keys, items, tables)
+                return dataset_with(self._dataset, rows)
             if self._pivot is not None:
                 rows = pivoted(context, relation, self._keys, self._pivot, items)
                 return dataset_with(self._dataset, rows)
@@ -221,7 +234,7 @@ class CogroupedData:
 
 def groups_in(grouped: GroupedData) -> Groups:
     """The rows and the keys of groups of groupBy."""
-    if grouped._sets is not None or grouped._pivot is not None:
+    if not grouped._is_plain:
         raise UserError("a function is for groups of groupBy alone\n  to fix: use agg")
     return relation_in(grouped._dataset), grouped._keys
 

@@ -149,6 +149,7 @@ class SqlViews:
         return BuildContext(
             config=self._config,
             on_spark=self._on_spark,
+            analyzer=self._spark.analyzer,
             catalog=self,
             local_rows=self.local_rows,
             udfs=self._spark.udfs,

@@ -18,7 +18,11 @@ _CALLED: Final = "Python exception occurred while executing the UDF: "
 _REFUSED: Final = f"{_CALLED}ValueRefused: "
 """How DuckDB begins to tell the error of a vectorised function: of a value, if it refused one."""
 _CAST: Final = re.compile(r"cannot cast '(?P<value>.*)' of (?P<column>.+) to [\w(), ]+$", re.DOTALL)
-_NO_LOCAL_TIME: Final = "Unable to convert TIMESTAMPTZ to local TIMESTAMP"
+_NO_LOCAL_TIME: Final = (
+    "Unable to convert TIMESTAMPTZ to local TIMESTAMP",
+    "Timestamp microseconds out of range",
+)
+_NO_TEXT: Final = "could not convert blob to UTF8"
 _OF_A_VALUE: Final = ("Conversion Error", "Out of Range Error", "Invalid Input Error")
 """How the engine begins to say it; rows on their way as Arrow bring the text without its class."""
 
@@ -37,7 +41,14 @@ def query_failed(error: Exception, sql: str, finds: Iterable[Find] = ()) -> Task
             "  to fix: raise Config(query_memory_bytes_max=...), or use more partitions"
         )
     if str(error).startswith(_OF_A_VALUE) and _CALLED not in message:
-        if _NO_LOCAL_TIME in message:
+        if _NO_TEXT in message:
+            return TaskFailed(
+                "bytes that are no UTF-8 cannot become text here\n"
+                "  found: cast(b AS string) of such bytes, which Spark passes on as a broken text\n"
+                "  to fix: keep them with hex(b) or base64(b), or read them in their own encoding, "
+                "as decode(b, 'ISO-8859-1') does"
+            )
+        if any(text in message for text in _NO_LOCAL_TIME):
             return TaskFailed(
                 "a timestamp is too near the first or the last one to have a local time here\n"
                 f"  found: {message}\n"

@@ -15,12 +15,14 @@ import pyarrow as pa
 from pyarrow.types import is_floating
 
 from millrace.engine.asof_sql import asof_query
+from millrace.engine.grouping_sets_sql import grouping_sets_query
 from millrace.engine.interval_sql import interval_query
 from millrace.engine.row_makers_sql import expand_query, generate_query
 from millrace.engine.window_sql import drop_duplicates_query, window_query
 from millrace.plan.nodes.aggregate import (
     Aggregate,
     FinalAggregate,
+    GroupingSetPartials,
     PartialAggregate,
     numbered_calls,
 )
@@ -78,6 +80,7 @@ body_of.register(DropDuplicates, drop_duplicates_query)
 body_of.register(AsOfJoin, asof_query)
 body_of.register(IntervalJoin, interval_query)
 body_of.register(Expand, expand_query)
+body_of.register(GroupingSetPartials, grouping_sets_query)
 body_of.register(Generate, generate_query)
 
 

@@ -116,6 +116,7 @@ def stages_of(plan: Node, config: Config, zone: str, moment: RunMoment) -> list[
     """The stages that a plan is run in."""
     sizes = PlanLimits(
         one_task_bytes_max=config.one_task_bytes_max,
+        split_bytes_target=config.split_bytes_target,
         result_split_bytes_target=config.result_split_bytes_target,
         broadcast_bytes_max=config.broadcast_bytes_max,
         partition_bytes_target=config.partition_bytes_target,

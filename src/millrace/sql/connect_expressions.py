@@ -21,6 +21,8 @@ from millrace.sql.typed_sql import ExpressionRefused, NotNative
 ORIGIN: Final = "origin"
 """The key in `meta` of a column that was named through a dataset: the dataset's number."""
 SUBQUERY: Final = "__subquery"
+OUTER: Final = "__outer"
+"""The name of the call that marks a name which may be of a query around the dataset."""
 """The name of a call that stands for a dataset as a column; its arguments are its use, which is
 `scalar` or `exists`, and the dataset's number."""
 _QUALIFIERS_MAX: Final = 3
@@ -28,7 +30,7 @@ _TRY: Final = 3
 _DESCENDING: Final = 2
 _NULLS_FIRST: Final = 1
 _FRAMES: Final = {1: "ROWS", 2: "RANGE"}
-_USES: Final = {1: "scalar", 2: "exists"}
+_USES: Final = {1: "scalar", 2: "exists", 4: "in"}
 _BINARY: Final[dict[str, type[exp.Expression]]] = {
     "+": exp.Add,
     "-": exp.Sub,
@@ -167,6 +169,9 @@ def function_tree(
         return tree
     if lowered in _UNARY and len(given) == 1:
         return _UNARY[lowered](this=given[0])
+    if lowered == OUTER:
+        arguments[0].meta[OUTER] = True
+        return arguments[0]
     if lowered in ("when", "casewhen"):
         return _case(arguments)
     if lowered == "product":
@@ -298,7 +303,8 @@ def _subquery(message: Any) -> exp.Expression:  # noqa: ANN401 - as above
     if use is None or message.plan_id >= 0:  # Numbers of datasets are below 0.
         raise NotNative("a DataFrame as a column has no form in SQL", fix="use SQL text")
     number = exp.Literal.number(-message.plan_id)
-    return exp.Anonymous(this=SUBQUERY, expressions=[exp.Var(this=use), number])
+    values = [expression_tree(value) for value in message.in_subquery_values]
+    return exp.Anonymous(this=SUBQUERY, expressions=[exp.Var(this=use), number, *values])
 
 
 def _called(message: Any) -> exp.Expression:  # noqa: ANN401 - as above

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from millrace.sql.labels.spark_labels import SPARK_NAME
 from millrace.sql.parser import LITERAL
 from millrace.sql.typed_sql import NotNative
 
@@ -76,7 +77,8 @@ def _null(kind: Any) -> exp.Expression:  # noqa: ANN401 - as above
 
 def cast_tree(tree: exp.Expression, type_name: str, *, safe: bool = False) -> exp.Expression:
     """A cast to a type that is named as in Spark SQL; a safe one gives null where it fails."""
-    kind = exp.DataType.build(type_name, dialect="spark")
+    is_void = type_name.strip().lower() == "void"
+    kind = exp.DataType.build("NULL" if is_void else type_name, dialect="spark")
     return exp.TryCast(this=tree, to=kind, safe=True) if safe else exp.TryCast(this=tree, to=kind)
 
 
@@ -111,7 +113,9 @@ def _decimal(value: Any) -> exp.Expression:  # noqa: ANN401 - as above
     if value.HasField("scale"):
         scale = max(scale, value.scale)
     text = exp.Literal.string(value.value)
-    return cast_tree(text, f"DECIMAL({max(precision, scale)}, {scale})")
+    tree = cast_tree(text, f"DECIMAL({max(precision, scale)}, {scale})")
+    tree.meta[SPARK_NAME] = number_tree(value.value)
+    return tree
 
 
 def _date(days: int) -> exp.Expression:

@@ -6,6 +6,7 @@ Invariant: every kind of node is named here. Any other is refused, never handed 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlglot import exp
@@ -31,6 +32,7 @@ from millrace.sql.functions.nested.field_updates import expand_updates, is_updat
 from millrace.sql.functions.texts import text_modules, text_nodes
 from millrace.sql.functions.times import making_functions, run_functions
 from millrace.sql.functions.unknown_functions import unknown_function
+from millrace.sql.labels.spark_labels import SPARK_NAME, spark_label
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, canonical, operands
 from millrace.sql.spark_text import WITHOUT_BRACKETS
@@ -103,6 +105,11 @@ class ExpressionTyper:
 
     def typed(self, node: exp.Expression) -> TypedSql:
         """The typed form of a node."""
+        term = self._typed(node)
+        named = node.meta_get(SPARK_NAME) is not None  # By another tree than its own.
+        return replace(term, label=spark_label(node)) if named else term
+
+    def _typed(self, node: exp.Expression) -> TypedSql:
         kind = type(node)
         if kind not in _IN_EVERY_MODE:
             _check_mode(node)
@@ -157,14 +164,6 @@ def _literal(_: ExpressionTyper, node: exp.Expression) -> TypedSql:
     return literals.string(node.name) if node.is_string else literals.number(node.name)
 
 
-def _adjacent(_: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    return literals.string("".join(part.name for part in node.expressions))
-
-
-def _boolean(_: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    return literals.boolean(value=bool(node.this))
-
-
 def _negated(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     inner = node.this
     if isinstance(inner, exp.Literal) and not inner.is_string:
@@ -185,8 +184,9 @@ def _calculated(typer: ExpressionTyper, symbol: str, node: exp.Expression) -> Ty
         if isinstance(first, exp.Interval) and symbol == "+":
             first, second = second, first
         if isinstance(second, exp.Interval):
-            sign = 1 if symbol == "+" else -1
-            return dates.shifted(typer.typed(first), _span(second), sign)
+            base, by = typer.typed(first), _span(second)
+            label = dates.shifted_label(base, symbol, spark_label(second), is_days=by.days != 0)
+            return replace(dates.shifted(base, by, 1 if symbol == "+" else -1), label=label)
         left, right = typer.typed(first), typer.typed(second)
         if right.type == DATE and symbol == "+":
             left, right = right, left
@@ -372,10 +372,10 @@ _NODES: Final[dict[type[exp.Expression], Callable[[ExpressionTyper, exp.Expressi
     exp.Dot: access_nodes.field,
     exp.Paren: lambda typer, node: typer.typed(node.this),
     exp.Literal: _literal,
-    exp.Concat: _adjacent,
+    exp.Concat: lambda _, node: literals.string("".join(part.name for part in node.expressions)),
     exp.RawString: lambda _, node: literals.string(node.name),
     exp.HexString: lambda _, node: literals.binary(node.name),
-    exp.Boolean: _boolean,
+    exp.Boolean: lambda _, node: literals.boolean(value=bool(node.this)),
     exp.Null: lambda _walker, _node: null_of(VOID),
     exp.Neg: _negated,
     exp.Not: _not,

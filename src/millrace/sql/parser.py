@@ -237,6 +237,13 @@ def _as_bytes(node: exp.Literal) -> exp.Expression:
     return exp.Cast(this=bytes_, to=exp.DataType.build("string", dialect="spark"))
 
 
+def as_typed_literal(node: exp.Expression) -> exp.Expression:
+    """`DATE '2020-01-01'` written so, by which Spark names it; other nodes as they are."""
+    if type(node) is not exp.Cast or not isinstance(node.this, exp.Literal):
+        return node
+    return exp.Introducer(this=exp.Var(this=canonical(node.args["to"])), expression=node.this)
+
+
 def canonical(tree: exp.Expression) -> str:
     """The tree as Spark SQL again, always written the same way."""
 

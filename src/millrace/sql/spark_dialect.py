@@ -79,6 +79,12 @@ class PlainSparkParser(SparkParser):
         ),
     }
 
+    def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:  # noqa: ANN401 - sqlglot's
+        """A type; sqlglot does not know VOID, which only a cast names."""
+        if self._prev and self._prev.token_type == TokenType.ALIAS and self._match_texts({"VOID"}):
+            return exp.DataType(this=exp.DType.NULL)
+        return super()._parse_types(*args, **kwargs)
+
     def _parse_bitwise(self) -> exp.Expr | None:
         """Terms between operators of bits, those that bind tighter first."""
         terms = [self._parse_term()]
@@ -157,6 +163,7 @@ class PlainSparkGenerator(SparkGenerator):
     TYPE_MAPPING: ClassVar[dict[Any, Any]] = {
         **SparkGenerator.TYPE_MAPPING,
         exp.DType.TIME: "TIME",  # Which sqlglot takes for a timestamp.
+        exp.DType.NULL: "VOID",
     }
     TRANSFORMS: ClassVar[dict[Any, Any]] = {
         **SparkGenerator.TRANSFORMS,

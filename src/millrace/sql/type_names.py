@@ -20,6 +20,7 @@ from millrace.sql.types import (
     STRING,
     TIMESTAMP,
     TIMESTAMP_NTZ,
+    VOID,
     SqlType,
     TypePart,
     array_of,
@@ -43,9 +44,12 @@ _TYPES: Final = {
     exp.DType.TIMESTAMPTZ: TIMESTAMP,
     exp.DType.TIMESTAMPLTZ: TIMESTAMP,
     exp.DType.TIMESTAMPNTZ: TIMESTAMP_NTZ,
+    exp.DType.NULL: VOID,
 }
 _NESTED: Final = (exp.DType.ARRAY, exp.DType.MAP, exp.DType.STRUCT)
-CAST_NAMES: Final = {kind.name: kind for kind in _TYPES.values() if kind != TIMESTAMP_NTZ}
+CAST_NAMES: Final = {
+    kind.name: kind for kind in _TYPES.values() if kind not in (TIMESTAMP_NTZ, VOID)
+}
 
 
 def type_of(node: exp.DataType) -> SqlType:

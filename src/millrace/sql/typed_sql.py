@@ -20,6 +20,10 @@ NOWHERE: Final[frozenset[str]] = frozenset()
 SQL_CHARS_MAX: Final[ContextVar[int]] = ContextVar(
     "expression_sql_chars_max", default=Config().expression_sql_chars_max
 )
+RESOLVED: Final = "resolved"
+"""The key in `meta` of a column whose name is that of the plan."""
+WRITTEN: Final = "written"
+"""The key in `meta` of a column that has the plan's name: its name as the user wrote it."""
 
 
 class ExpressionRefused(Exception):

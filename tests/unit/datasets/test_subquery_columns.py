@@ -71,7 +71,49 @@ CASES: dict[str, Question] = {
     "SELECT * FROM c ORDER BY EXISTS (SELECT * FROM o WHERE o.k = c.k), k DESC LIMIT 2": (
         lambda o, c: c.orderBy(o.where(o.k == c.k).exists(), F.col("k").desc()).limit(2)
     ),
+    "SELECT * FROM o WHERE k IN (SELECT k FROM c)": lambda o, c: o.where(
+        F.col("k").isin(c.select("k"))
+    ),
+    "SELECT * FROM o WHERE k IS NOT NULL AND k NOT IN (SELECT k FROM c WHERE k > 1)": (
+        lambda o, c: o.where(~o.k.isin(c.where("k > 1").select("k")))
+    ),
+    "SELECT * FROM o WHERE (k, v) IN (SELECT k, k * 10 FROM c)": lambda o, c: o.where(
+        F.struct("k", "v").isin(c.select("k", c.k * 10))
+    ),
+    "SELECT v, coalesce(k + 1 IN (SELECT k FROM c), false) FROM o": lambda o, c: o.select(
+        "v", (o.k + 1).isin(c.select("k"))
+    ),
+    "SELECT * FROM c WHERE EXISTS (SELECT * FROM o WHERE upper(name) < 'B' AND v = 20)": (
+        lambda o, c: c.where(
+            o.where((F.upper(F.col("name").outer()) < "B") & (F.col("v") == 20)).exists()
+        )
+    ),
+    "SELECT k, sum(v * (SELECT max(k) FROM c)) FROM o GROUP BY k": lambda o, c: o.groupBy("k").agg(
+        F.sum(F.col("v") * c.agg(F.max("k")).scalar())
+    ),
+    "SELECT k, max(v) > (SELECT avg(v) FROM o) FROM o GROUP BY k": lambda o, _c: o.groupBy("k").agg(
+        F.max("v") > o.agg(F.avg("v")).scalar()
+    ),
+    "SELECT v > (SELECT avg(v) FROM o), count(*) FROM o GROUP BY 1": lambda o, _c: o.groupBy(
+        F.col("v") > o.agg(F.avg("v")).scalar()
+    ).count(),
+    "SELECT sum(v) / (SELECT count(*) FROM c) FROM o": lambda o, c: o.agg(
+        F.sum("v") / c.select(F.count("*")).scalar()
+    ),
+    "SELECT count(*) FILTER (EXISTS (SELECT * FROM c WHERE c.k = o.k)) FROM o": lambda o, c: o.agg(
+        F.count_if(c.where(c.k == o.k).exists())
+    ),
     "SELECT k, v + 1, k FROM o": lambda o, _c: o.select("k", F.col("v") + 1).zip(o.select("k")),
+    "SELECT k, sum(v), max(v) + 1, k FROM o GROUP BY k": lambda o, _c: (
+        (groups := o.groupBy("k").agg(F.sum("v").alias("s"), F.max("v").alias("m")))
+        .select("k", "s")
+        .zip(groups.select(F.col("m") + 1, "k"))
+    ),
+    "SELECT k, sum(v), sum(v) AS s, k FROM o GROUP BY k": lambda o, _c: (
+        (groups := o.groupBy("k").agg(F.sum("v").alias("s")))
+        .select("k", F.col("s").alias("t"))
+        .zip(groups.select("s", "k"))
+    ),
 }
 
 

@@ -46,6 +46,36 @@ def test_each_step_is_exact_and_rounded_to_its_scale(text: str, scales: tuple[in
     assert table["x"].to_pylist() == expected
 
 
+@pytest.mark.parametrize(
+    ("precision", "scale", "by_precision", "by_scale"),
+    [(7, 2, 1, 0), (10, 2, 3, 0), (4, 0, 7, 2), (17, 2, 9, 4), (30, 2, 3, 1), (20, 18, 8, 8)],
+    ids=str,
+)
+def test_quotients_are_exact_whatever_the_digits(
+    precision: int, scale: int, by_precision: int, by_scale: int
+) -> None:
+    most, most_by = 10**precision - 1, 10**by_precision - 1
+    digits = [0, 1, -1, 5, -5, 15, most // 3, most - 1, most, -most]
+    by = sorted({*range(1, 10), *(most_by // n for n in (1, 2, 3, 7)), -1, -3, -most_by} - {0})
+    pairs = [(n, d) for n in digits for d in by if abs(d) <= most_by]
+    kinds = pa.decimal128(precision, scale), pa.decimal128(by_precision, by_scale)
+    with localcontext() as context:
+        context.prec = 100
+        n = pa.array([Decimal(n).scaleb(-scale) for n, _ in pairs], kinds[0])
+        d = pa.array([Decimal(d).scaleb(-by_scale) for _, d in pairs], kinds[1])
+    table = pa.table({"n": n, "d": d})
+
+    quotients = rows(table).select("n / d AS x", "n / nullif(d, d) AS missing").to_arrow()
+
+    kind = quotients["x"].type
+    with localcontext() as context:
+        context.prec = 100
+        expected = [rounded(row["n"] / row["d"], kind.scale) for row in table.to_pylist()]
+    assert kind.scale == max(6, scale + by_precision + 1)
+    assert quotients["x"].to_pylist() == expected
+    assert quotients["missing"].null_count == len(pairs)
+
+
 def test_a_step_that_overflows_fails_by_its_name() -> None:
     with pytest.raises(TaskFailed, match="does not fit decimal"):
         rows(TABLE).select("a / b * a AS x").to_arrow()

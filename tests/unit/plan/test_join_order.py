@@ -145,3 +145,49 @@ def test_tables_are_joined_by_columns_that_were_written_as_equal(
 
     assert "day = more_day" in first or "more_day = day" in first
     assert "more_day = f_day" in last
+
+
+@pytest.fixture
+def returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Dataset]:
+    """Sales, of which a tenth was returned: a return has the two keys of its sale."""
+    monkeypatch.setattr("millrace.plan.planner.join_order._BROADCAST_ROWS", 500)
+    days = {"day": range(360), "month": [n // 30 for n in range(360)]}
+    sales = {
+        "s_ticket": [n // 5 for n in range(10_000)],
+        "s_item": [n % 1_000 for n in range(10_000)],
+        "s_day": [n % 360 for n in range(10_000)],
+    }
+    returns = {
+        "r_ticket": sales["s_ticket"][::10],
+        "r_item": sales["s_item"][::10],
+        "r_day": [n % 360 for n in range(1_000)],
+    }
+    columns = {"sales": sales, "returns": returns, "days": days}
+    for name, values in columns.items():
+        pq.write_table(pa.table(values), tmp_path / f"{name}.parquet")
+    return {name: scan(tmp_path / f"{name}.parquet") for name in columns}
+
+
+def test_keys_of_one_table_have_no_more_values_together_than_the_table_has_rows(
+    returned: dict[str, Dataset],
+) -> None:
+    both = returned["sales"].join(
+        returned["returns"], left_on=["s_ticket", "s_item"], right_on=["r_ticket", "r_item"]
+    )
+
+    assert estimated_rows(both._plan) == 1_000, "each return has a sale"
+
+
+def test_large_tables_meet_their_small_selective_sides_before_each_other(
+    returned: dict[str, Dataset],
+) -> None:
+    month = returned["days"].filter("month = 3")
+    other = month.rename(day="other_day", month="other_month")
+    query = crossed(returned["sales"], returned["returns"], month, other).filter(
+        "s_ticket = r_ticket AND s_item = r_item AND s_day = day AND r_day = other_day"
+    )
+
+    last, *first = joins(ordered(query))
+
+    assert last.startswith("inner join on s_ticket = r_ticket, s_item = r_item")
+    assert sorted(first) == ["inner join on r_day = other_day", "inner join on s_day = day"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -230,7 +231,7 @@ def test_how_a_writer_held_texts_in_memory_does_not_matter(
     [
         pa.table({"a": [1], "A": [2]}),
         pa.table({"a": pa.array([1], pa.duration("us"))}),
-        pa.table({"a": pa.array([1.5], pa.float16())}),
+        pa.table({"a": pa.array([np.float16(1.5)], pa.float16())}),
         pa.table({"a": pa.array([b"ab"], pa.binary(2))}),
         pa.table({"a": [{"x": 1, "X": 2}]}),
     ],

@@ -26,9 +26,17 @@ from millrace.plan.builders.operators import (
     spark_name,
     with_sql_form,
 )
+from millrace.plan.builders.spark_names import (
+    UnnamedColumn,
+    named_anew,
+    names_of_spark,
+    unnamed_key,
+    with_names,
+)
 from millrace.plan.nodes.aggregate import Aggregate
 from millrace.plan.nodes.node import Node
 from millrace.plan.relation import Attribute, Relation, free_columns
+from millrace.plan.windows.time_windows import window_mark
 from millrace.sql.aggregates.aggregate_expressions import typed_aggregate
 from millrace.sql.functions.function_registry import AGGREGATES
 from millrace.sql.labels.spark_labels import spark_label
@@ -76,6 +84,7 @@ class GroupedRows:
         self._calls: dict[exp.Expression, int] = {}
         self._keys: list[exp.Expression] = []
         self._key_attributes: list[Attribute] = []
+        self._unnamed: list[UnnamedColumn | None] = []
         used = list(relation.node.schema.names)
         for key in keys:
             bare = key.this if isinstance(key, exp.Alias) else key
@@ -83,6 +92,7 @@ class GroupedRows:
             if resolved not in self._keys:
                 self._keys.append(resolved)
                 self._key_attributes.append(self._key_attribute(key, resolved, used))
+                self._unnamed.append(unnamed_key(key, resolved, relation))
 
     @property
     def _key_columns(self) -> list[str]:
@@ -101,7 +111,7 @@ class GroupedRows:
         label = key.alias if isinstance(key, exp.Alias) else spark_label(key)
         (column,) = free_columns([label], used)
         used.append(column)
-        return Attribute(label, column)
+        return Attribute(label, column, metadata=window_mark(resolved))
 
     @property
     def calls(self) -> dict[str, str]:
@@ -125,7 +135,9 @@ class GroupedRows:
         rewritten = self.rewrite(tree)
         if isinstance(rewritten, exp.Column) and rewritten.name in self._key_columns:
             return rewritten
-        return named(rewritten, spark_label(tree))
+        resolved = resolve(tree, self._relation.attributes)
+        unnamed = UnnamedColumn(resolved, self._relation, tuple(self._keys))
+        return named_anew(rewritten, spark_label(tree), unnamed)
 
     def rewrite(self, tree: exp.Expression) -> exp.Expression:
         """A tree over the grouped rows: keys and aggregates are columns in it."""
@@ -181,10 +193,10 @@ class GroupedRows:
     def relation(self) -> Relation:
         """The keys, visible, and the aggregates of all trees that were rewritten, hidden."""
         node = self._node()
+        asked = names_of_spark(self._context, node, self._unnamed)
+        keys = with_names(self._key_attributes, asked)
         names = [_aggregate_column(number) for number in range(len(self._calls))]
-        return Relation(
-            node, (*self._key_attributes, *(Attribute(name, name, hidden=True) for name in names))
-        )
+        return Relation(node, (*keys, *(Attribute(name, name, hidden=True) for name in names)))
 
     def _node(self) -> Node:
         if not self._keys and not self._calls:

@@ -11,8 +11,9 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import SparkCode, SparkQuery
-from millrace.plan.nodes.user_code.user_function import UserFunction
+from millrace.plan.nodes.user_code.user_function import FunctionCall, UserFunction
 from millrace.plan.relation import Relation
+from millrace.plan.spark_analyzer import SparkAnalyzer
 
 OnSparkBuilder = Callable[[Sequence[tuple[str, Node]], SparkQuery, str], Node]
 """Makes a plan that Spark runs: named inputs, a query over their names, why it is not native.
@@ -47,6 +48,15 @@ class UserFunctions(Protocol):
     ) -> SparkCode:
         """The call of such a function over DataFrames, for groups by keys that are SQL."""
 
+    @property
+    def why_on_spark(self) -> str | None:
+        """Why Spark has to call all functions itself; None if tasks call them."""
+
+    def calls_on_spark(
+        self, calls: Sequence[FunctionCall], *, passed: Sequence[str], keys: Sequence[str] | None
+    ) -> SparkCode:
+        """Columns that are passed on and results of calls, for each row or for each group."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildContext:
@@ -54,6 +64,7 @@ class BuildContext:
 
     config: Config = field(default_factory=Config)
     on_spark: OnSparkBuilder | None = None
+    analyzer: SparkAnalyzer | None = None
     catalog: Catalog | None = None
     udfs: UserFunctions | None = None
     local_rows: Callable[[pa.Table], Node] | None = None

@@ -11,7 +11,12 @@ from sqlglot import exp
 
 from millrace.plan.builders.build_aggregate import GroupedRows, has_aggregate
 from millrace.plan.builders.build_context import BuildContext
-from millrace.plan.builders.build_udf_calls import keep_calls, noted_calls, with_udf_columns
+from millrace.plan.builders.build_udf_calls import (
+    is_user_call,
+    keep_calls,
+    noted_calls,
+    with_udf_columns,
+)
 from millrace.plan.builders.build_windows import with_window_columns
 from millrace.plan.builders.generators.generator_items import attribute_tree, with_generators
 from millrace.plan.builders.name_resolution import (
@@ -22,15 +27,16 @@ from millrace.plan.builders.name_resolution import (
     resolve,
 )
 from millrace.plan.builders.operators import named, project, typed
+from millrace.plan.builders.spark_names import UNNAMED, UnnamedColumn, names_of_spark, with_names
 from millrace.plan.nodes.aggregate import Aggregate
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
 from millrace.plan.relation import Attribute, Relation, free_columns, picked_columns
+from millrace.plan.windows.time_windows import window_mark
 from millrace.sql.expressions import Expression, expression_of, own_name
-from millrace.sql.labels.call_labels import UDF
 from millrace.sql.labels.spark_labels import SPARK_NAME, spark_label
 from millrace.sql.sql_mode import folded
-from millrace.sql.typed_sql import ExpressionRefused, NotNative
+from millrace.sql.typed_sql import WRITTEN, ExpressionRefused, NotNative
 
 __all__ = [
     "SelectItem",
@@ -51,6 +57,7 @@ class SelectItem:
     tree: exp.Expression
     passed: Attribute | None = None
     metadata: str | None = None
+    unnamed: UnnamedColumn | None = None
 
 
 def select(context: BuildContext, relation: Relation, trees: Sequence[exp.Expression]) -> Relation:
@@ -74,6 +81,7 @@ def expand_stars(relation: Relation, trees: Sequence[exp.Expression]) -> list[ex
     """The list with `*`, `t.*` and `struct.*` replaced by the columns or fields they stand for."""
     out: list[exp.Expression] = []
     for tree in trees:
+        tree = _with_stars_inside(relation, tree)  # noqa: PLW2901 - the same item
         star = tree.this if isinstance(tree, exp.Column) else tree
         if isinstance(star, exp.Star):
             fields = _fields(relation, tree)
@@ -81,6 +89,29 @@ def expand_stars(relation: Relation, trees: Sequence[exp.Expression]) -> list[ex
         else:
             out.append(tree)
     return out
+
+
+def _with_stars_inside(relation: Relation, tree: exp.Expression) -> exp.Expression:
+    """The tree with columns for stars that are arguments: `struct(*)`; `count(*)` stays."""
+    if not any(map(_has_stars, tree.find_all(exp.Anonymous))):
+        return tree
+    tree = tree.copy()
+    for call in filter(_has_stars, list(tree.find_all(exp.Anonymous))):
+        arguments = expand_stars(relation, call.expressions)
+        for argument in arguments:
+            attribute = argument.meta.get("attribute")
+            if attribute is not None:
+                argument.meta[WRITTEN] = attribute.label
+        call.set("expressions", arguments)
+    return tree
+
+
+def _has_stars(call: exp.Anonymous) -> bool:
+    return call.name.lower() != "count" and any(map(_is_star, call.expressions))
+
+
+def _is_star(tree: exp.Expression) -> bool:
+    return isinstance(tree.this if isinstance(tree, exp.Column) else tree, exp.Star)
 
 
 def _fields(relation: Relation, tree: exp.Expression) -> list[exp.Expression]:
@@ -139,30 +170,30 @@ def _item(relation: Relation, tree: exp.Expression) -> SelectItem:
             passed = replace(passed, label=body.name)  # In the case that the user wrote, as Spark.
     if isinstance(tree, exp.Alias):
         below = None if passed is None else passed.metadata
-        metadata: str | None = tree.meta.get("metadata") or below
+        metadata: str | None = tree.meta.get("metadata") or below or window_mark(body)
         passed = passed and Attribute(tree.alias, passed.column, metadata=metadata)
-        return SelectItem(tree.alias, resolved, passed, metadata)
+        return SelectItem(tree.alias, resolved, passed, metadata, tree.meta.get(UNNAMED))
     if passed is not None:
         return SelectItem(passed.label, resolved, replace(passed, hidden=False))
-    return SelectItem(_own_label(relation, body, resolved), resolved)
+    if (label := _own_label(relation, body, resolved)) is not None:
+        return SelectItem(label, resolved)
+    unnamed = UnnamedColumn(resolved, relation)
+    return SelectItem(spark_label(body), resolved, metadata=window_mark(body), unnamed=unnamed)
 
 
-def _own_label(relation: Relation, body: exp.Expression, resolved: exp.Expression) -> str:
-    """Spark's own name of an expression."""
+def _own_label(relation: Relation, body: exp.Expression, resolved: exp.Expression) -> str | None:
+    """The name of an expression, by which its parts are known; None if they do not tell it."""
     is_cast = isinstance(resolved, exp.Cast | exp.TryCast)  # Of a column it has the column's name.
-    if not is_cast and SPARK_NAME not in body.meta and not resolved.find(exp.Window):
+    if not is_cast and SPARK_NAME not in resolved.meta and not resolved.find(exp.Window):
         labels = {a.column: a.label for a in relation.attributes}
         try:
-            label = own_name(body, typed(resolved, relation.node.schema, labels))
+            return own_name(body, typed(resolved, relation.node.schema, labels))
         except NotNative:
-            label = None
+            return None
         except ExpressionRefused:
-            if not any(UDF in node.meta for node in body.walk()):
+            if not any(map(is_user_call, body.walk())):
                 raise  # Spark names it. A user's function is no part of SQL: it is named here.
-            label = None
-        if label is not None:
-            return label
-    return spark_label(body)
+    return None
 
 
 def _projected(context: BuildContext, relation: Relation, items: Sequence[SelectItem]) -> Relation:
@@ -190,9 +221,11 @@ def _projected(context: BuildContext, relation: Relation, items: Sequence[Select
             (name, expression_of(tree, typed(tree, schema)))
             for name, tree in [*by_column, *passed_on]
         )
-        return Relation(_project_node(node, columns_of_node), (*visible, *hidden))
+        node = _project_node(node, columns_of_node)
     except NotNative:
-        return Relation(project(context, node, by_column), tuple(visible))
+        node, hidden = project(context, node, by_column), []
+    asked = names_of_spark(context, node, [item.unnamed for item in items])
+    return Relation(node, (*with_names(visible, asked), *hidden))
 
 
 def _project_node(node: Node, columns: tuple[tuple[str, Expression], ...]) -> Node:

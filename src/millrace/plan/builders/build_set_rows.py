@@ -14,9 +14,11 @@ from millrace.plan.builders.build_select import attribute_tree, select
 from millrace.plan.builders.build_windows import with_window_columns
 from millrace.plan.builders.name_resolution import plan_column
 from millrace.plan.builders.operators import keep, named, project
+from millrace.plan.nodes.aggregate import Aggregate
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project, pass_columns
 from millrace.plan.nodes.union import Union
+from millrace.plan.nodes.user_code.udf_calls import UdfCalls
 from millrace.plan.relation import Attribute, Relation, free_columns, picked_columns
 from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
@@ -155,15 +157,8 @@ def row_differences(
 
 
 def zipped(left: Relation, right: Relation) -> Relation:
-    """The columns of both sides, row by row: both are projections of one plan."""
-    base, ours = _projections(left.node)
-    other, theirs = _projections(right.node)
-    if base is not other:
-        raise ExpressionRefused(
-            "rows of the two datasets have no common order",
-            found="datasets that are not chosen columns of one dataset",
-            fix="make both with select or withColumn of one dataset, or of its durable()",
-        )
+    """The columns of both sides, row by row: both only add columns to one plan, or choose some."""
+    base, ours, theirs = _common_plan(left.node, right.node)
     below = base.schema.names
     kept = [f"{_BASE}{at}" for at in range(len(below))]
     first = _over(base, ours, list(zip(kept, below, strict=True)))
@@ -180,25 +175,73 @@ def zipped(left: Relation, right: Relation) -> Relation:
     return Relation(whole, attributes)
 
 
-def _projections(node: Node) -> tuple[Node, list[Project]]:
-    """The plan below all projections, and them from the lowest on."""
-    above: list[Project] = []
-    while isinstance(node, Project):
-        above.insert(0, node)
+_RowByRow = Project | UdfCalls
+"""Operators that keep each row where it is."""
+
+
+def _common_plan(left: Node, right: Node) -> tuple[Node, list[_RowByRow], list[_RowByRow]]:
+    """The highest plan that both sides have, and the operators of each above it, lowest first."""
+    ours, theirs = _row_by_row(left), _row_by_row(right)
+    for depth, node in enumerate(theirs):
+        if node in ours:  # The same plan: plans are equal to nothing else.
+            at = ours.index(node)
+            return node, _operators(ours[:at]), _operators(theirs[:depth])
+    one, other = ours[-1], theirs[-1]
+    if (
+        isinstance(one, Aggregate)
+        and isinstance(other, Aggregate)
+        and one.child is other.child
+        and one.keys == other.keys
+    ):
+        both = [(one, f"{_BASE}_first"), (other, f"{_BASE}_second")]
+        calls = [
+            replace(a, name=f"{mark}_{a.name}") for side, mark in both for a in side.aggregates
+        ]
+        groups = Aggregate(one.child, one.keys, tuple(calls))
+        sides = [_of_groups(groups, side, mark) for side, mark in both]
+        return (
+            groups,
+            [sides[0], *_operators(ours[:-1])],
+            [sides[1], *_operators(theirs[:-1])],
+        )
+    raise ExpressionRefused(
+        "rows of the two datasets have no common order",
+        found="datasets that are not chosen columns of one dataset",
+        fix="make both with select or withColumn of one dataset, or of its durable()",
+    )
+
+
+def _row_by_row(node: Node) -> list[Node]:
+    """Operators that keep each row where it is, from the highest on, and the plan below them."""
+    nodes = [node]
+    while isinstance(node, _RowByRow):
         node = node.child
-    return node, above
+        nodes.append(node)
+    return nodes
 
 
-def _over(node: Node, projections: Sequence[Project], kept: Sequence[tuple[str, str]]) -> Node:
-    """Projections over another plan, with some of its columns passed through under new names."""
-    if not projections:
-        names = node.schema.names
-        more = [(name, source) for name, source in kept if name not in names]
-        return picked_columns(node, [*zip(names, names, strict=True), *more])
-    named_before = kept
-    for projection in projections:
-        passed = pass_columns(node.schema, [source for _, source in named_before])
-        new = [(name, e) for (name, _), (_, e) in zip(named_before, passed, strict=True)]
-        node = Project(node, (*projection.columns, *new))
-        named_before = [(name, name) for name, _ in kept]
+def _operators(nodes: Sequence[Node]) -> list[_RowByRow]:
+    return [node for node in reversed(nodes) if isinstance(node, _RowByRow)]
+
+
+def _of_groups(groups: Aggregate, side: Aggregate, mark: str) -> Project:
+    """The groups of a side, under its own names."""
+    names = [*side.keys, *(a.name for a in side.aggregates)]
+    sources = [*side.keys, *(f"{mark}_{a.name}" for a in side.aggregates)]
+    passed = pass_columns(groups.schema, sources)
+    return Project(groups, tuple((n, e) for n, (_, e) in zip(names, passed, strict=True)))
+
+
+def _over(node: Node, operators: Sequence[_RowByRow], kept: Sequence[tuple[str, str]]) -> Node:
+    """Operators over another plan, with some of its columns passed through under new names."""
+    names = node.schema.names
+    more = [(name, source) for name, source in kept if name not in names]
+    node = picked_columns(node, [*zip(names, names, strict=True), *more])
+    passed = tuple(name for name, _ in kept)
+    for operator in operators:
+        if isinstance(operator, UdfCalls):
+            node = UdfCalls(node, (*operator.passed, *passed), operator.calls)
+        else:
+            new = pass_columns(node.schema, passed)
+            node = Project(node, (*operator.columns, *new))
     return node

@@ -55,6 +55,11 @@ def function_called(context: BuildContext, tree: exp.Expression) -> UserFunction
     return context.udfs.registered(str(tree.this))
 
 
+def is_user_call(tree: exp.Expr) -> bool:
+    """Whether a tree is a call of a user's function, as it is noted in it."""
+    return UDF in tree.meta or _FUNCTION in tree.meta
+
+
 def is_group_call(tree: exp.Expression) -> bool:
     """Whether a tree calls a function that makes a value of a group of rows."""
     if not isinstance(tree, exp.Anonymous):
@@ -148,13 +153,35 @@ def append_calls(context: BuildContext, node: Node, calls: Sequence[NamedCall]) 
         call_of(column, function, given)
         for (column, function, _), given in zip(calls, arguments, strict=True)
     ]
+    names = [*passed, *(column for column, _, _ in calls)]
+    if (why := why_on_spark(context)) is not None:
+        return select_only(_on_spark(context, below, built, None, why), names)
     streams = [call for call in built if call.function.shape == "stream"]
     others = tuple(call for call in built if call.function.shape != "stream")
     plan = below
     for group in [others, *((call,) for call in streams)]:
         if group:
             plan = UdfCalls(plan, tuple(plan.schema.names), group)
-    return select_only(plan, [*passed, *(column for column, _, _ in calls)])
+    return select_only(plan, names)
+
+
+def why_on_spark(context: BuildContext) -> str | None:
+    """Why Spark has to call users' functions itself; None if tasks call them."""
+    return None if context.udfs is None else context.udfs.why_on_spark
+
+
+def _on_spark(
+    context: BuildContext,
+    node: Node,
+    calls: Sequence[FunctionCall],
+    keys: Sequence[str] | None,
+    why: str,
+) -> Node:
+    assert context.on_spark is not None, "where functions are, Spark is"
+    assert context.udfs is not None, "asked for before"
+    passed = node.schema.names if keys is None else keys
+    code = context.udfs.calls_on_spark(calls, passed=passed, keys=keys)
+    return context.on_spark([("input_0", node)], code, why)
 
 
 def aggregate_calls(
@@ -174,6 +201,8 @@ def aggregate_calls(
         call_of(column, function, given)
         for (column, function, _), given in zip(calls, arguments, strict=True)
     )
+    if (why := why_on_spark(context)) is not None:
+        return _on_spark(context, below, built, keys, why)
     return GroupedCalls(RowsByKey(below, tuple(keys)), tuple(keys), built)
 
 

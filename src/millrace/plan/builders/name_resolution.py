@@ -13,15 +13,14 @@ from typing import Final
 from sqlglot import exp
 
 from millrace.plan.relation import Attribute
-from millrace.sql.connect_expressions import ORIGIN
+from millrace.plan.windows.time_windows import is_window_time, last_moment
+from millrace.sql.connect_expressions import ORIGIN, OUTER
 from millrace.sql.parser import name_of_column
 from millrace.sql.spark_text import WITHOUT_BRACKETS
 from millrace.sql.sql_mode import folded
-from millrace.sql.typed_sql import ExpressionRefused, NotNative
+from millrace.sql.typed_sql import RESOLVED, WRITTEN, ExpressionRefused, NotNative
 from millrace.text import did_you_mean, listed
 
-RESOLVED: Final = "resolved"
-"""The key in `meta` of a column whose name is that of the plan."""
 _TIME_WINDOWS: Final = frozenset({"window", "session_window"})
 """Columns that GROUP BY window(...) makes, which only Spark does."""
 
@@ -46,6 +45,13 @@ def resolve(
         elif isinstance(part, exp.Lambda):
             names = {folded(name.name) for name in part.expressions}
             rest.append((part.this, variables | names))
+        elif is_window_time(part):
+            column = _column(part.expressions[0], attributes, outer, variables)
+            by_column = {a.column: a for a in attributes}
+            time = last_moment(part, column, by_column.get(column.name))
+            if part is resolved:
+                return time
+            part.replace(time)
         elif not isinstance(part, exp.Query):
             rest += [(inner, variables) for inner in part.iter_expressions(reverse=True)]
     return resolved
@@ -100,6 +106,8 @@ def _is_outside(
     origin = column.meta.get(ORIGIN)
     if origin is not None:
         return not any(origin in attribute.origins for attribute in attributes)
+    if column.meta.get(OUTER):
+        return not _best(column, attributes)
     first = folded(column.parts[0].name)
     if len(column.parts) == 1 or first in variables or first in _TIME_WINDOWS:
         return False
@@ -140,6 +148,7 @@ def _column(
         raise no_column(column, attributes)
     attribute, fields = matches[0]
     value: exp.Expression = plan_column(attribute.column)
+    value.meta[WRITTEN] = column.parts[len(column.parts) - len(fields) - 1].name
     for field in fields:
         value = exp.Dot(this=value, expression=exp.to_identifier(field, quoted=True))
     return value

@@ -16,12 +16,13 @@ from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.nodes.filter import Filter
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
+from millrace.plan.relation import picked_columns
 from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.expressions import Expression, expression_of
 from millrace.sql.functions.nested.field_updates import expand_updates
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import canonical, operands
-from millrace.sql.typed_sql import ExpressionRefused, NotNative, TypedSql
+from millrace.sql.typed_sql import RESOLVED, WRITTEN, ExpressionRefused, NotNative, TypedSql
 from millrace.sql.types import BOOLEAN, VOID
 
 Labels = Mapping[str, str]
@@ -50,12 +51,36 @@ def project(
     """Columns calculated from those of a plan."""
     schema = node.schema
     columns = [(name, with_sql_form(tree, schema)) for name, tree in columns]
-    return native_or_spark(
-        context,
-        lambda: Project(node, tuple((name, expression(tree, schema)) for name, tree in columns)),
-        [node],
-        lambda: f"SELECT {select_list(columns)} FROM input_0",
-    )
+    try:
+        return Project(node, tuple((name, expression(tree, schema)) for name, tree in columns))
+    except NotNative as refused:
+        if context.on_spark is None:
+            raise
+        rows, items = _under_written_names(node, columns)
+        text = f"SELECT {select_list(items)} FROM input_0"
+        return context.on_spark([("input_0", rows)], text, reason_of(refused))
+
+
+def _under_written_names(
+    node: Node, columns: Sequence[tuple[str, exp.Expression]]
+) -> tuple[Node, list[tuple[str, exp.Expression]]]:
+    """The plan under the names that users wrote, by which Spark names fields of structs.
+
+    The same plan if two columns would have one name.
+    """
+    read = [c for _, tree in columns for c in tree.find_all(exp.Column) if c.meta_get(WRITTEN)]
+    written = {column.name: str(column.meta[WRITTEN]) for column in read}
+    names = [written.get(name, name) for name in node.schema.names]
+    if names == node.schema.names or len(set(map(str.lower, names))) < len(names):
+        return node, list(columns)
+
+    def renamed(part: exp.Expression) -> exp.Expression:
+        if not isinstance(part, exp.Column) or not part.meta_get(RESOLVED):
+            return part
+        return exp.column(exp.to_identifier(written.get(part.name, part.name), quoted=True))
+
+    rows = picked_columns(node, list(zip(names, node.schema.names, strict=True)))
+    return rows, [(name, tree.transform(renamed)) for name, tree in columns]
 
 
 def keep(context: BuildContext, node: Node, condition: exp.Expression) -> Node:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from millrace.plan.nodes.node import Node, UnaryNode
 from millrace.plan.nodes.placement import Placement, renamed
+from millrace.plan.nodes.row_makers.expand import sets_text
 from millrace.sql.aggregates.aggregate_calls import AggregateCall
 from millrace.sql.aggregates.aggregate_expressions import AggregateExpression
 from millrace.sql.types import to_arrow
@@ -36,6 +37,11 @@ class Aggregate(UnaryNode):
     def mergeable(self) -> bool:
         """Whether a task can aggregate its own rows before the exchange."""
         return all(call.mergeable for aggregate in self.aggregates for call in aggregate.calls)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether large groups can be aggregated from the partial aggregates of smaller ones."""
+        return all(call.adds_up for aggregate in self.aggregates for call in aggregate.calls)
 
     def requires_shuffle(self) -> bool:
         """Rows of a group must meet."""
@@ -87,6 +93,28 @@ class PartialAggregate(UnaryNode):
     def describe(self) -> str:
         """Keys and aggregates."""
         return _grouped("partial aggregate", self.keys, self.aggregates)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupingSetPartials(UnaryNode):
+    """Partial aggregates of several sets of keys, from those of the set that has all keys.
+
+    `sets` says for each set which of the keys it has. The column `number` has the set's position.
+    """
+
+    child: PartialAggregate
+    sets: tuple[tuple[bool, ...], ...]
+    number: str
+
+    def make_schema(self) -> pa.Schema:
+        """The keys, the number of the set, then the partial columns."""
+        below = list(self.child.schema)
+        keys = len(self.child.keys)
+        return pa.schema([*below[:keys], pa.field(self.number, pa.int32()), *below[keys:]])
+
+    def describe(self) -> str:
+        """The sets of keys."""
+        return f"partial aggregates {sets_text(self.child.keys, self.sets)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.config import MIB
-from millrace.plan.nodes.aggregate import Aggregate, FinalAggregate, PartialAggregate
+from millrace.plan.nodes.aggregate import (
+    Aggregate,
+    FinalAggregate,
+    GroupingSetPartials,
+    PartialAggregate,
+)
 from millrace.plan.nodes.drop_duplicates import DropDuplicates
 from millrace.plan.nodes.exchange import Exchange, Repartition
 from millrace.plan.nodes.filter import Filter
@@ -30,6 +35,7 @@ from millrace.plan.nodes.placement import (
     brings_together,
 )
 from millrace.plan.nodes.project import Project
+from millrace.plan.nodes.row_makers.expand import Expand
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.nodes.shared_parts.made_once import MadeOnce
 from millrace.plan.nodes.sort import Sort, range_of
@@ -42,6 +48,9 @@ BROADCAST: Final = ToOne(broadcast=True)
 ASKED_FOR: Final = "asked for"
 TO_BE_KEPT: Final = "to be kept"
 SEVERAL_READERS: Final = "read by several parts"
+COPIES_FACTOR: Final = 4
+"""A side this many times `broadcast_bytes_max` is broadcast if its copies are fewer bytes than an
+exchange of both sides moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +61,7 @@ class PlanLimits:
     broadcast_bytes_max: int
     partition_bytes_target: int
     partitions_max: int
+    split_bytes_target: int = 256 * MIB
     result_split_bytes_target: int = 64 * MIB
     many_to_a_group: Callable[[FileSource, tuple[str, ...]], bool] = lambda _source, _keys: True
     """Whether a task has many rows to a group of these columns of a source."""
@@ -103,7 +113,10 @@ def insert_exchanges(plan: Node, sizes: PlanLimits) -> Node:
 
 
 def scanned_bytes(node: Node) -> int:
-    """The bytes that the scans below read, by the metadata of their files; shared rows once."""
+    """The bytes that the scans below read, by the metadata of their files; shared rows once.
+
+    Once they are placed, shared rows are one exchange that several nodes have as their child.
+    """
     return _scanned_bytes(node, set())
 
 
@@ -112,7 +125,7 @@ def _scanned_bytes(node: Node, shared: set[int]) -> int:
         return node.source.bytes_of(node.columns)
     if isinstance(node, SavedFrameRead):
         return node.bytes
-    if isinstance(node, MadeOnce):
+    if isinstance(node, MadeOnce | Exchange):
         if id(node) in shared:
             return 0
         shared.add(id(node))
@@ -263,9 +276,26 @@ def _place_aggregate(node: Aggregate, sizes: PlanLimits) -> Node:
         placement = GATHER
         why = "one row is made of all rows"
     if node.mergeable and _worth_partial(node, sizes):
-        partial = PartialAggregate(node.child, node.keys, node.aggregates)
-        return FinalAggregate(Exchange(partial, placement, why), node)
+        return FinalAggregate(Exchange(_partial_aggregate(node), placement, why), node)
     return replace(node, child=Exchange(node.child, placement, why))
+
+
+def _partial_aggregate(node: Aggregate) -> Node:
+    """The partial aggregates of a task: of several sets of keys from those of all keys, if it can.
+
+    Else each row would be aggregated once for each set.
+    """
+    expand = node.child
+    if (
+        isinstance(expand, Expand)
+        and node.keys == (*expand.keys, expand.number)
+        and any(map(all, expand.sets))
+        and node.adds_up
+        and not any({*node.keys} & {*aggregate.columns} for aggregate in node.aggregates)
+    ):
+        of_all = PartialAggregate(expand.child, expand.keys, node.aggregates)
+        return GroupingSetPartials(of_all, expand.sets, expand.number)
+    return PartialAggregate(expand, node.keys, node.aggregates)
 
 
 def _worth_partial(node: Aggregate, sizes: PlanLimits) -> bool:
@@ -297,11 +327,30 @@ def _place_join(node: Node, sizes: PlanLimits) -> Node:
     if right_whole and isinstance(node, Join) and not node.left_keys:
         why = "there are no keys to meet by"
         return node.with_children(left, Exchange(right, BROADCAST, why))
-    if right_whole and scanned_bytes(right) <= sizes.broadcast_bytes_max:
+    if right_whole and _worth_broadcast(right, left, sizes):
         return node.with_children(left, Exchange(right, BROADCAST, "the right side is small"))
-    if left_whole and scanned_bytes(left) <= sizes.broadcast_bytes_max:
+    if left_whole and _worth_broadcast(left, right, sizes):
         return node.with_children(Exchange(left, BROADCAST, "the left side is small"), right)
     return _bring_together(node, sizes)
+
+
+def _worth_broadcast(side: Node, other: Node, sizes: PlanLimits) -> bool:
+    """Whether a side is small, or its copies for all tasks are less than an exchange would move."""
+    size = scanned_bytes(side)
+    if size <= sizes.broadcast_bytes_max:
+        return True
+    if size > COPIES_FACTOR * sizes.broadcast_bytes_max or other.output_placement is not None:
+        return False
+    return size * _scan_tasks(other, sizes) <= scanned_bytes(other)
+
+
+def _scan_tasks(node: Node, sizes: PlanLimits) -> int:
+    """The number of tasks that read the files below, but for those of sides that are broadcast."""
+    if isinstance(node, Exchange):
+        return 0
+    if isinstance(node, Scan):
+        return sum(-(-shape.bytes // sizes.split_bytes_target) for shape in node.source.shapes)
+    return sum(_scan_tasks(child, sizes) for child in node.children)
 
 
 def _place_sort(node: Sort, sizes: PlanLimits) -> Node:

@@ -1,8 +1,10 @@
 """Orders inner joins by the guessed sizes of their results.
 
 Conditions that two inputs are equal become keys, so that no cross join is left where keys connect
-the inputs. Of the pairs that keys connect, the one with the smallest result is joined first. The
-written order stays if another one is not clearly better, so that a plan seldom changes.
+the inputs. A large input meets its small sides that keep few of its rows first: they are broadcast,
+and the large input is exchanged without the other rows. Then, of the pairs that keys connect, the
+one with the smallest result is joined. The written order stays if another one is not clearly
+better, so that a plan seldom changes.
 Invariant: the plan's result is the same, and the same plan over the same files is ordered alike.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import inf
 from typing import Final
 
 from sqlglot import exp
@@ -30,6 +33,10 @@ _CLEARLY_BETTER: Final = 0.7
 """The part of the rows in between that another order must not exceed."""
 _CONDITION: Final = 0.3
 """The part of the rows that a condition over several inputs keeps, about."""
+_BROADCAST_ROWS: Final = 200_000
+"""A side with fewer rows is broadcast, about; others are exchanged together with their partner."""
+_FEW: Final = 0.5
+"""The part of a large side's rows that its join with a small one keeps, to be joined first."""
 
 
 def order_joins(plan: Node) -> Node:
@@ -92,6 +99,7 @@ class _JoinSizes:
         self._written = tree.equal
         self._conditions = [tree.inputs_of(condition) for condition in tree.conditions]
         self.rows = [estimates.rows(node) for node in self._nodes]
+        self._base_rows = [estimates.base_rows(node) for node in self._nodes]
         self.classes = _classes(tree.equal)
         self._class_inputs = [
             frozenset(self._owners[name] for name in members) for members in self.classes
@@ -102,7 +110,7 @@ class _JoinSizes:
         ]
 
     def best_shape(self) -> Shape:
-        """Join the pair with the smallest result, again and again; without keys only at last."""
+        """Join the pair that ranks first, again and again; without keys only at last."""
         parts = [
             _JoinedInputs(number, frozenset({number}), rows)
             for number, rows in enumerate(self.rows)
@@ -114,7 +122,7 @@ class _JoinSizes:
         return parts[0].shape
 
     def cost(self, shape: Shape) -> float:
-        """The rows of all results in between."""
+        """The rows of all results in between, and of the sides that are exchanged for them."""
         return self._cost(shape)[0]
 
     def keys(self, left: frozenset[int], right: frozenset[int]) -> list[tuple[str, str]]:
@@ -133,23 +141,45 @@ class _JoinSizes:
                 pairs.append(both[0] if both else (ours[0], theirs[0]))
         return pairs
 
-    def _rank(self, pair: tuple[_JoinedInputs, _JoinedInputs]) -> tuple[bool, float, list[int]]:
+    def _rank(
+        self, pair: tuple[_JoinedInputs, _JoinedInputs]
+    ) -> tuple[bool, bool, float, list[int]]:
         a, b = pair
+        rows = self._joined(a, b).rows
         connected = any(c & a.inputs and c & b.inputs for c in self._class_inputs)
-        return not connected, self._joined(a, b).rows, sorted(a.inputs | b.inputs)
+        selective = self._has_small(a, b) and rows <= _FEW * max(a.rows, b.rows)
+        return not connected, not selective, rows, sorted(a.inputs | b.inputs)
+
+    def _has_small(self, *parts: _JoinedInputs) -> bool:
+        """Whether a part is made of small inputs, so that it is broadcast for certain."""
+        read = [sum(self._base_rows[number] for number in part.inputs) for part in parts]
+        return min(read) <= _BROADCAST_ROWS
 
     def _joined(self, a: _JoinedInputs, b: _JoinedInputs) -> _JoinedInputs:
         """Both parts; the larger one is on the left, where it is read row by row."""
         both = a.inputs | b.inputs
-        values = [
-            self._values[number]
+        shared = [
+            number
             for number, inputs in enumerate(self._class_inputs)
             if inputs & a.inputs and inputs & b.inputs
         ]
+        values = [self._values[number] for number in shared]
+        most = max(self._key_combinations(a, shared), self._key_combinations(b, shared))
         asked = sum(c <= both and not c <= a.inputs and not c <= b.inputs for c in self._conditions)
-        rows = max(1.0, joined_rows(a.rows, b.rows, values) * _CONDITION**asked)
+        rows = max(1.0, joined_rows(a.rows, b.rows, values, most) * _CONDITION**asked)
         left, right = (a, b) if a.rows >= b.rows else (b, a)
         return _JoinedInputs((left.shape, right.shape), both, rows)
+
+    def _key_combinations(self, part: _JoinedInputs, classes: Sequence[int]) -> float:
+        """The most values that some equal columns have together: the rows of one input with all."""
+        return min(
+            (
+                self._base_rows[number]
+                for number in part.inputs
+                if all(number in self._class_inputs[at] for at in classes)
+            ),
+            default=inf,
+        )
 
     def _cost(self, shape: Shape) -> tuple[float, _JoinedInputs]:
         if isinstance(shape, int):
@@ -157,7 +187,12 @@ class _JoinSizes:
         left_cost, left = self._cost(shape[0])
         right_cost, right = self._cost(shape[1])
         part = self._joined(left, right)
-        return left_cost + right_cost + part.rows, part
+        return left_cost + right_cost + part.rows + _exchanged_rows(left, right), part
+
+
+def _exchanged_rows(a: _JoinedInputs, b: _JoinedInputs) -> float:
+    """The rows that move to other tasks if two parts are joined: none if one part is small."""
+    return 0.0 if min(a.rows, b.rows) <= _BROADCAST_ROWS else a.rows + b.rows
 
 
 def _classes(equal: Sequence[tuple[str, str]]) -> list[list[str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
-from math import prod
+from math import inf, prod
 from typing import Final
 
 from sqlglot import exp
@@ -133,7 +133,8 @@ class RowEstimates:
         pairs = zip(join.left_keys, join.right_keys, strict=True)
         values = [self.key_values([(join.left, a), (join.right, b)]) for a, b in pairs]
         least = {"left": left, "right": right, "full": max(left, right)}.get(join.how, 1.0)
-        return max(joined_rows(left, right, values), least)
+        most = max(self.base_rows(join.left), self.base_rows(join.right))
+        return max(joined_rows(left, right, values, most), least)
 
     def _part(self, tree: exp.Expression, node: Node) -> float:
         match tree:
@@ -177,12 +178,15 @@ def estimated_rows(node: Node) -> float:
     return RowEstimates().rows(node)
 
 
-def joined_rows(left: float, right: float, distinct: list[float]) -> float:
-    """Rows of an inner join on keys of so many values; further keys count less and less."""
-    rows = left * right
+def joined_rows(left: float, right: float, distinct: list[float], most: float = inf) -> float:
+    """Rows of an inner join on keys of so many values; further keys count less and less.
+
+    `most` is how many values all keys have together, at most: no more than a side has rows.
+    """
+    together = 1.0
     for number, values in enumerate(sorted(distinct, reverse=True)):
-        rows /= max(1.0, values) ** (0.5**number)
-    return max(1.0, rows)
+        together *= max(1.0, values) ** (0.5**number)
+    return max(1.0, left * right / min(together, max(1.0, most)))
 
 
 def _compared_part(tree: exp.Expression, node: Node) -> float:

@@ -346,7 +346,7 @@ class ConnectPlan:
     def _map_partitions(self, message: Any) -> Relation:  # noqa: ANN401 - as above
         if message.is_barrier or message.HasField("profile_id"):
             raise NotNative("Spark starts tasks together, or with resources of their own", fix="")
-        return relation_of(map_rows(self._input(message), self._function(message)))
+        return relation_of(map_rows(self._context, self._input(message), self._function(message)))
 
     def _group_map(self, message: Any) -> Relation:  # noqa: ANN401 - as above
         if message.sorting_expressions or message.HasField("is_map_groups_with_state"):

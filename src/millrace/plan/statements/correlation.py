@@ -17,6 +17,7 @@ from millrace.plan.builders.name_resolution import find, is_resolved, plan_colum
 from millrace.plan.relation import Attribute, Relation
 from millrace.plan.statements.domain_rows import domain_rows
 from millrace.plan.statements.query_scope import QueryScope, columns_in, with_own_columns
+from millrace.sql.labels.spark_labels import OUTER_NAMES
 from millrace.sql.sql_mode import folded
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
@@ -128,6 +129,22 @@ def _prefix(scope: QueryScope) -> str:
 
 def _names_outer(scope: QueryScope, outer: Relation, query: exp.Select) -> bool:
     """Whether a name of a query's own clauses is a column of the outer query alone."""
+    return bool(_outer_columns(scope, outer, query))
+
+
+def with_outer_names(scope: QueryScope, outer: Relation, tree: exp.Expression) -> exp.Expression:
+    """The tree, in which each subquery knows the outer columns that it names, for its label."""
+    tree = tree.copy()
+    for node in tree.find_all(exp.Subquery, exp.Exists):
+        query = node.this
+        if isinstance(query, exp.Select) and query.args.get("with_") is None:
+            columns = _outer_columns(scope, outer, query)
+            node.meta[OUTER_NAMES] = list(dict.fromkeys(column.name for column in columns))
+    return tree
+
+
+def _outer_columns(scope: QueryScope, outer: Relation, query: exp.Select) -> list[exp.Column]:
+    """The names of a query's own clauses that are columns of the outer query alone."""
     rows, _ = scope.source(query)
     parts = [
         *query.expressions,
@@ -135,12 +152,13 @@ def _names_outer(scope: QueryScope, outer: Relation, query: exp.Select) -> bool:
     ]
     labels = {folded(alias.alias) for alias in query.expressions if isinstance(alias, exp.Alias)}
     columns = [column for part in parts for column in _columns(part)]
-    return any(
-        _find(column, rows.attributes) is None
+    return [
+        column
+        for column in columns
+        if _find(column, rows.attributes) is None
         and folded(column.name) not in labels
         and _find(column, outer.attributes) is not None
-        for column in columns
-    )
+    ]
 
 
 def _find(column: exp.Column, attributes: Sequence[Attribute]) -> Attribute | None:

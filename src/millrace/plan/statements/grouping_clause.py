@@ -1,4 +1,8 @@
-"""GROUP BY: keys by name, number or alias, and grouping sets."""
+"""GROUP BY: keys by name, number or alias, grouping sets, and subqueries below the groups.
+
+A subquery in a key or inside an aggregate becomes a column of the rows below. Others of the select
+list see the groups, and are left for later.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,13 @@ from itertools import product
 
 from sqlglot import exp
 
-from millrace.plan.builders.build_aggregate import GroupedRows, has_aggregate
+from millrace.plan.builders.build_aggregate import GroupedRows, has_aggregate, is_aggregate
 from millrace.plan.builders.name_resolution import find
 from millrace.plan.builders.reshape.grouping_sets import GroupingSetRows, cube_sets, rollup_sets
 from millrace.plan.relation import Relation
 from millrace.plan.statements.order_clauses import check_ordinal, ordinal
 from millrace.plan.statements.query_scope import QueryScope
+from millrace.plan.statements.subqueries import with_subqueries
 from millrace.sql.sql_mode import folded
 
 _Set = tuple[exp.Expression, ...]
@@ -91,3 +96,44 @@ def _keys(tree: exp.Expression, names: _SelectList) -> _Set:
     if isinstance(tree, exp.Paren):
         return (names.key(tree.this),)
     return (names.key(tree),)
+
+
+def with_group_values(
+    scope: QueryScope, rows: Relation, tree: exp.Select, items: Sequence[exp.Expression]
+) -> tuple[Relation, exp.Select, list[exp.Expression]]:
+    """The rows with columns for these subqueries, and the query and its items over them."""
+    group = tree.args.get("group")
+    keys = list(group.expressions) if group is not None else []
+    values = _GroupValues(scope, rows, [key for key in keys if key.find(exp.Query)])
+    out = [values.over(item) for item in items]
+    if values.keys:
+        tree = tree.copy()
+        tree.args["group"].set("expressions", [values.over(key) for key in keys])
+    return values.rows, tree, out
+
+
+class _GroupValues:
+    """The rows, which get a column for each subquery; equal trees have the same one."""
+
+    def __init__(self, scope: QueryScope, rows: Relation, keys: Sequence[exp.Expression]) -> None:
+        self._scope, self.rows, self.keys = scope, rows, keys
+        self._known: dict[exp.Expression, exp.Expression] = {}
+
+    def over(self, tree: exp.Expression) -> exp.Expression:
+        """The tree over the columns; itself if it has no such subquery."""
+        if not tree.find(exp.Query):
+            return tree
+        if tree in self.keys or is_aggregate(tree):
+            if tree not in self._known:
+                self.rows, (self._known[tree],) = with_subqueries(self._scope, self.rows, [tree])
+            return self._known[tree].copy()
+        if isinstance(tree, exp.Query):
+            return tree
+        changed, out = False, tree.copy()
+        for key, value in tree.args.items():
+            parts = value if isinstance(value, list) else [value]
+            new = [self.over(p) if isinstance(p, exp.Expression) else p for p in parts]
+            if any(one is not other for one, other in zip(new, parts, strict=True)):
+                out.set(key, new if isinstance(value, list) else new[0])
+                changed = True
+        return out if changed else tree

@@ -8,7 +8,7 @@ from millrace.plan.builders.operators import reason_of
 from millrace.plan.nodes.node import Node
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.query_scope import QueryScope
-from millrace.sql.parser import canonical
+from millrace.sql.parser import as_typed_literal, canonical
 from millrace.sql.typed_sql import ExpressionRefused
 
 
@@ -32,7 +32,8 @@ def query_on_spark(scope: QueryScope, tree: exp.Expression, refused: ExpressionR
         table.set("this", exp.to_identifier(inputs[name][0]))
         table.set("db", None)
         table.set("catalog", None)
-    node = scope.context.on_spark(list(inputs.values()), canonical(whole), reason_of(refused))
+    text = canonical(whole.transform(as_typed_literal))
+    node = scope.context.on_spark(list(inputs.values()), text, reason_of(refused))
     return relation_of(node)
 
 

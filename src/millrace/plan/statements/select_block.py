@@ -15,8 +15,9 @@ from millrace.plan.builders.generators.generator_items import with_generators
 from millrace.plan.builders.name_resolution import find, is_resolved, plan_column
 from millrace.plan.builders.operators import named
 from millrace.plan.relation import Relation
+from millrace.plan.statements.correlation import with_outer_names
 from millrace.plan.statements.from_clause import from_rows
-from millrace.plan.statements.grouping_clause import grouped_rows
+from millrace.plan.statements.grouping_clause import grouped_rows, with_group_values
 from millrace.plan.statements.order_clauses import (
     check_ordinal,
     limited,
@@ -64,8 +65,9 @@ def select_over(scope: QueryScope, rows: Relation, tree: exp.Select) -> Relation
     if tree.args.get("qualify") is not None:
         condition = _with_aliases(rows, tree.args["qualify"].this, items[:count])
         items.append(named(condition, _QUALIFY))
+    items = [_labelled(scope, rows, item) for item in items]
+    rows, tree, items = with_group_values(scope, rows, tree, items)
     rows, items = _grouped(scope, rows, tree, items, count)
-    items = [_labelled(item) for item in items]
     rows, items = with_subqueries(scope, rows, items)
     result = select(scope.context, rows, items)
     if tree.args.get("qualify") is not None:
@@ -272,11 +274,11 @@ def _label_of(item: exp.Expression) -> str:
     return str(attribute.label) if attribute is not None else spark_label(item)
 
 
-def _labelled(item: exp.Expression) -> exp.Expression:
+def _labelled(scope: QueryScope, rows: Relation, item: exp.Expression) -> exp.Expression:
     """An item with a subquery under Spark's name for it."""
     if isinstance(item, exp.Alias) or not item.find(exp.Query):
         return item
-    return named(item, "scalarsubquery()" if isinstance(item, exp.Subquery) else spark_label(item))
+    return named(item, spark_label(with_outer_names(scope, rows, item)))
 
 
 def _sorted_by(order: exp.Ordered, column: str) -> exp.Expression:

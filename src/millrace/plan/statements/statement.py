@@ -85,6 +85,22 @@ def rows_selected(
     return _native_or_query(scope, rows, lambda: select_over(scope, rows, whole), whole)
 
 
+def rows_grouped(
+    context: BuildContext,
+    rows: Relation,
+    keys: Sequence[exp.Expression],
+    items: Sequence[exp.Expression],
+    tables: Mapping[str, Relation],
+) -> Relation:
+    """Groups by keys, with subqueries in the keys or the items: the keys, then the items."""
+    scope = _scope(context, tables)
+    bare = [key.this if isinstance(key, exp.Alias) else key for key in keys]
+    whole = exp.Select(expressions=[*keys, *items])
+    if keys:
+        whole.set("group", exp.Group(expressions=[key.copy() for key in bare]))
+    return _native_or_query(scope, rows, lambda: select_over(scope, rows, whole), whole)
+
+
 def rows_with_values(
     context: BuildContext,
     rows: Relation,

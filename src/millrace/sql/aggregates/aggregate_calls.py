@@ -62,6 +62,11 @@ class AggregateCall:
         """Whether it can be calculated in parts before the exchange."""
         return not self.distinct and len(self._sql().parts) > 0
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether the parts of a large group can be calculated from those of smaller groups."""
+        return self.mergeable and self._sql().again is not None
+
     def whole(self) -> str:
         """The DuckDB aggregate over raw rows."""
         return self._sql().whole
@@ -83,6 +88,16 @@ class AggregateCall:
         assert self.mergeable
         assert written.merge is not None
         return written.merge([quoted(f"{prefix}_{n}") for n in range(len(written.parts))])
+
+    def partials_again(self, prefix: str) -> list[PartialColumn]:
+        """The columns of `partials` for larger groups, over those of smaller groups."""
+        again = self._sql().again
+        assert again is not None
+        parts = self.partials(prefix)
+        added = again([quoted(part.name) for part in parts])
+        return [
+            PartialColumn(part.name, sql, part.type) for part, sql in zip(parts, added, strict=True)
+        ]
 
     @property
     def summed_type(self) -> SqlType:

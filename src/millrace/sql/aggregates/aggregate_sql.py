@@ -37,12 +37,14 @@ class AggregateSql:
 
     `whole` is the aggregate over raw rows. `parts` are the aggregates over some of the rows, each
     with its type, and `merge` gives the aggregate over the columns that the parts became. Without
-    parts it needs all rows of a group at once.
+    parts it needs all rows of a group at once. `again` gives the parts of a larger group over the
+    columns of its smaller groups, where that is known.
     """
 
     whole: str
     parts: tuple[tuple[str, SqlType], ...] = ()
     merge: Callable[[Sequence[str]], str] | None = None
+    again: Callable[[Sequence[str]], tuple[str, ...]] | None = None
 
 
 def typed(sql: str, kind: SqlType) -> str:
@@ -78,22 +80,33 @@ def same_again(function: str, over: str, kind: SqlType) -> AggregateSql:
     def written(column: str) -> str:
         return typed(f"{function}({column})", kind)
 
-    return AggregateSql(written(over), ((written(over), kind),), lambda parts: written(parts[0]))
+    return AggregateSql(
+        written(over),
+        ((written(over), kind),),
+        merge=lambda parts: written(parts[0]),
+        again=lambda parts: (written(parts[0]),),
+    )
 
 
 def count(over: str) -> AggregateSql:
     """The number of values that are not null, or of rows."""
     whole = as_type(f"count({over})", LONG)
-    return AggregateSql(
-        whole, ((whole, LONG),), lambda parts: as_type(f"coalesce(sum({parts[0]}), 0)", LONG)
-    )
+
+    def merge(parts: Sequence[str]) -> str:
+        return as_type(f"coalesce(sum({parts[0]}), 0)", LONG)
+
+    return AggregateSql(whole, ((whole, LONG),), merge, lambda parts: (merge(parts),))
 
 
 def total(over: str, kind: SqlType, distinct: str = "") -> AggregateSql:
     """A sum in the type that Spark gives it: a long, a double, or a decimal of ten more digits."""
     over = as_type(over, DOUBLE) if kind == DOUBLE else over
     whole = as_type(f"sum({distinct}{over})", kind)
-    return AggregateSql(whole, ((whole, kind),), lambda parts: as_type(f"sum({parts[0]})", kind))
+
+    def merge(parts: Sequence[str]) -> str:
+        return as_type(f"sum({parts[0]})", kind)
+
+    return AggregateSql(whole, ((whole, kind),), merge, lambda parts: (merge(parts),))
 
 
 def total_or_null(over: str, distinct: str = "") -> AggregateSql:
@@ -128,7 +141,12 @@ def mean(over: str, sum_kind: SqlType, kind: SqlType, distinct: str = "") -> Agg
         return divided(summed.merge(parts[:1]), f"sum({parts[1]})", sum_kind, kind)
 
     whole = divided(summed.whole, counted, sum_kind, kind)
-    return AggregateSql(whole, (*summed.parts, (counted, LONG)), merge)
+
+    def again(parts: Sequence[str]) -> tuple[str, ...]:
+        assert summed.again is not None
+        return *summed.again(parts[:1]), as_type(f"sum({parts[1]})", LONG)
+
+    return AggregateSql(whole, (*summed.parts, (counted, LONG)), merge, again)
 
 
 def divided(summed: str, counted: str, sum_kind: SqlType, kind: SqlType) -> str:

@@ -32,6 +32,7 @@ from millrace.sql.vectorised.wide_decimals import WIDE_DECIMAL
 # A product that may pass 38 digits is still taken if this many fit before its point.
 _WHOLE_KEPT: Final = 12
 _SIGNED_DIGITS_MAX: Final = 34
+_LONG_DIGITS: Final = 18
 _REPEATED_CHARS: Final = 300
 """Operands of decimals are repeated up to this length: lambdas cost time for each row."""
 _DIVIDED: Final = "division by zero; guard the divisor with nullif(x, 0)"
@@ -289,23 +290,34 @@ def quotient(dividend: TypedSql, divisor: TypedSql, kind: SqlType) -> str:
     """A decimal divided by another, exact and rounded half up to the scale of `kind`."""
     shift = kind.scale - dividend.type.scale + divisor.type.scale
     assert shift >= 0
-    n = unscaled(dividend)
-    if shift:
-        n = f"({n} * CAST('{10**shift}' AS HUGEINT))"
-    d = unscaled(divisor)
+    n, d = _short_digits(dividend, shift), _short_digits(divisor, 0)
+    if n is None or d is None:
+        n, d = unscaled(dividend), unscaled(divisor)
+        n = f"({n} * CAST('{10**shift}' AS HUGEINT))" if shift else n
     rest = f"abs({n} % {d})"
     away = f"CASE WHEN ({n} < 0) = ({d} < 0) THEN 1 ELSE -1 END"
     whole = f"(({n} // {d}) + CASE WHEN {rest} >= abs({d}) - {rest} THEN {away} ELSE 0 END)"
     return scaled(whole, kind)
 
 
+def _short_digits(term: TypedSql, shift: int) -> str | None:
+    """A decimal's digits, with some more zeros, as a 64-bit whole number; None if they may not fit.
+
+    128 bits take several times as long.
+    """
+    power = term.type.scale + shift
+    if term.type.precision + power + 1 > _LONG_DIGITS:
+        return None
+    return f"CAST({term.sql} * CAST({10**power} AS DECIMAL({power + 1},0)) AS BIGINT)"
+
+
 def _decimal_divided(dividend: TypedSql, divisor: TypedSql) -> TypedSql:
     scale = max(SCALE_KEPT, dividend.type.scale + divisor.type.precision + 1)
-    kind = adjusted(
-        dividend.type.precision - dividend.type.scale + divisor.type.scale + scale, scale
-    )
+    precision = dividend.type.precision - dividend.type.scale + divisor.type.scale + scale
+    kind = adjusted(precision, scale)
     value = as_type(quotient(dividend, divisor, kind), kind)
-    value = _checked("/", value, kind, dividend, divisor).sql
+    if precision > PRECISION_MAX:  # With fewer digits the dividend and all quotients fit.
+        value = _checked("/", value, kind, dividend, divisor).sql
     return divided(value, kind, dividend, divisor, never_zero=False)
 
 

@@ -23,6 +23,7 @@ from millrace.sql.functions.cast_texts import (
 )
 from millrace.sql.functions.lenient_casts import LENIENT, finite_digits
 from millrace.sql.functions.nested.nested_casts import cast_nested
+from millrace.sql.functions.times.day_macros import DATE_TEXT
 from millrace.sql.functions.times.time_macros import READ_TEXT, reads_times_of_day
 from millrace.sql.sql_mode import in_ansi_mode, with_ansi
 from millrace.sql.typed_sql import (
@@ -268,7 +269,7 @@ def _local_to_instant(term: TypedSql, _: SqlType) -> tuple[str, bool]:
 
 
 def _date_to_text(term: TypedSql, _: SqlType) -> tuple[str, bool]:
-    return f"spark_date_to_text({term.sql})", False
+    return DATE_TEXT.format(term.sql), False
 
 
 def _moment_to_text(term: TypedSql, _: SqlType) -> tuple[str, bool]:

@@ -115,6 +115,16 @@ def shifted(term: TypedSql, by: Span, sign: int) -> TypedSql:
     return combined(sql, base.type, [base], raises=True)
 
 
+def shifted_label(base: TypedSql, symbol: str, by: str, *, is_days: bool) -> str | None:
+    """Spark's name of a date or timestamp plus or minus an interval."""
+    if base.label is None:
+        return None
+    if base.type != DATE or not is_days:
+        return f"{base.label} {symbol} {by}"
+    days = f"extractansiintervaldays({by})"
+    return f"date_add({base.label}, {days if symbol == '+' else f'(- {days})'})"
+
+
 def _moved_day(day: date, months: int, days: int) -> date | None:
     """A day that many months, then days, later; None outside of the years that are known here."""
     year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
@@ -172,19 +182,19 @@ def _datediff(name: str, args: list[TypedSql]) -> TypedSql:
 @function("last_day(d)", group=DATES)
 def _last_day(name: str, args: list[TypedSql]) -> TypedSql:
     day = _day(name, args[0])
-    return combined(f"last_day({day.sql})", DATE, [day], label=call_label(name, args))
+    return combined(f"spark_last_day({day.sql})", DATE, [day], label=call_label(name, args))
 
 
 _FIELDS: Final = {
-    "year": "year({})",
-    "month": "month({})",
-    "day": "day({})",
-    "dayofmonth": "day({})",
-    "quarter": "quarter({})",
-    "dayofyear": "dayofyear({})",
-    "weekofyear": "week({})",
-    "dayofweek": "(dayofweek({}) + 1)",
-    "weekday": "(isodow({}) - 1)",
+    "year": "spark_year({})",
+    "month": "spark_month({})",
+    "day": "spark_day({})",
+    "dayofmonth": "spark_day({})",
+    "quarter": "spark_quarter({})",
+    "dayofyear": "spark_dayofyear({})",
+    "weekofyear": "spark_week({})",
+    "dayofweek": "(spark_dayofweek({}) + 1)",
+    "weekday": "(spark_isodow({}) - 1)",
 }
 _CLOCK: Final = {"hour": "hour({})", "minute": "minute({})", "second": "second({})"}
 
@@ -205,7 +215,7 @@ def _clock(name: str, args: list[TypedSql]) -> TypedSql:
 @function("dayname(d); monthname(d)", group=DATES)
 def _short_name(name: str, args: list[TypedSql]) -> TypedSql:
     day = _day(name, args[0])
-    short = f"strftime({day.sql}, '{'%a' if name == 'dayname' else '%b'}')"
+    short = f"strftime(spark_inner_day({day.sql}), '{'%a' if name == 'dayname' else '%b'}')"
     return combined(short, STRING, [day], label=call_label(name, args))
 
 
@@ -244,7 +254,7 @@ def extracted(unit: str, source: TypedSql, label: str | None = None) -> TypedSql
         return combined(exact, decimal(8, 6), [moment], label=label)
     if field in ("yearofweek", "dayofweek_iso"):
         day = _day("extract", source)
-        value = f"{'isoyear' if field == 'yearofweek' else 'isodow'}({day.sql})"
+        value = f"{'spark_isoyear' if field == 'yearofweek' else 'spark_isodow'}({day.sql})"
         return combined(value, INT, [day], label=label)
     whole = _clock(field, [source]) if field in _CLOCK else _field(field, [source])
     return combined(whole.sql, INT, [whole], label=label)
@@ -270,7 +280,7 @@ def _next_day(name: str, args: list[TypedSql]) -> TypedSql:
     if number is None:
         raise NotNative(f"{name} needs a day of the week", found=given, fix="write 'MON'")
     day = _day(name, args[0])
-    ahead = f"(({number} - (isodow({day.sql}) - 1) + 6) % 7 + 1)"
+    ahead = f"(({number} - (spark_isodow({day.sql}) - 1) + 6) % 7 + 1)"
     sql = f"spark_date_add({day.sql}, {ahead})"
     return combined(sql, DATE, [day], label=call_label(name, args))
 

@@ -46,6 +46,8 @@ _BINARY: Final[dict[type[exp.Expression], str]] = {
 }
 SPARK_NAME: Final = "spark name"
 """The key in `meta` of a tree that stands for another one: the tree that names it."""
+OUTER_NAMES: Final = "outer names"
+"""The key in `meta` of a subquery: the columns of the query around it that it names."""
 
 
 def spark_label(tree: exp.Expression) -> str:
@@ -97,15 +99,16 @@ def _if(tree: exp.Expression) -> str:
 
 def _in(tree: exp.Expression) -> str:
     if not tree.expressions:
-        return canonical(tree).replace("`", "")
+        outer = ", ".join(tree.args["query"].meta.get(OUTER_NAMES, ()))
+        return f"({_label(tree.this)} IN (listquery({outer})))"
     return f"({_label(tree.this)} IN ({_listed(tree.expressions)}))"
 
 
 def _cast(tree: exp.Expression) -> str:
     if type(tree) is exp.Cast and isinstance(tree.this, exp.Literal):
-        return f"{tree.args['to'].sql(dialect='spark').upper()} '{tree.this.name}'"
+        return f"{canonical(tree.args['to']).upper()} '{tree.this.name}'"
     word = "TRY_CAST" if tree.args.get("safe") else "CAST"
-    return f"{word}({_label(tree.this)} AS {tree.args['to'].sql(dialect='spark').upper()})"
+    return f"{word}({_label(tree.this)} AS {canonical(tree.args['to']).upper()})"
 
 
 def _update(tree: exp.Expression) -> str:
@@ -158,7 +161,12 @@ def _interval(tree: exp.Expression) -> str:
         amount, sign = amount.this, "-"
     if not isinstance(unit, exp.Var) or not isinstance(amount, exp.Literal):
         return canonical(tree).replace("`", "")
-    return f"INTERVAL '{sign}{amount.name}' {unit.name.upper().removesuffix('S')}"
+    name, count = unit.name.upper().removesuffix("S"), amount.name
+    if name == "WEEK" and count.isdigit():
+        name, count = "DAY", str(int(count) * 7)
+    if name in ("HOUR", "MINUTE", "SECOND") and count.isdigit():
+        count = count.rjust(2, "0")
+    return f"INTERVAL '{sign}{count}' {name}"
 
 
 def _like(tree: exp.Expression) -> str:
@@ -199,5 +207,7 @@ _WRITTEN: Final[dict[type[exp.Expression], Callable[[exp.Expression], str]]] = {
     exp.WithinGroup: lambda tree: within_group_label(tree, _label),
     exp.Window: lambda tree: window_label(tree, _label),
     exp.Interval: _interval,
+    exp.Subquery: lambda tree: f"scalarsubquery({', '.join(tree.meta.get(OUTER_NAMES, ()))})",
+    exp.Exists: lambda tree: f"exists({', '.join(tree.meta.get(OUTER_NAMES, ()))})",
     exp.Filter: lambda tree: f"{_label(tree.this)} FILTER (WHERE {_label(tree.expression.this)})",
 }

@@ -13,6 +13,13 @@ from millrace.plan.builders.build_aggregate import GroupedRows, has_sessions, is
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.name_resolution import plan_column, resolve
 from millrace.plan.builders.operators import named, project
+from millrace.plan.builders.spark_names import (
+    UnnamedColumn,
+    named_anew,
+    names_of_spark,
+    unnamed_key,
+    with_names,
+)
 from millrace.plan.nodes.row_makers.expand import Expand
 from millrace.plan.relation import Attribute, Relation, free_columns
 from millrace.sql.labels.spark_labels import spark_label
@@ -47,6 +54,7 @@ class GroupingSetRows:
         self._relation = relation
         self._keys: list[exp.Expression] = []
         labels: list[Attribute] = []
+        unnamed: list[UnnamedColumn | None] = []
         chosen: list[list[int]] = []
         for keys in sets:
             positions = []
@@ -58,6 +66,7 @@ class GroupingSetRows:
                 if resolved not in self._keys:
                     self._keys.append(resolved)
                     labels.append(self._attribute(key, resolved))
+                    unnamed.append(unnamed_key(key, resolved, relation))
                 positions.append(self._keys.index(resolved))
             chosen.append(positions)
         self._sets = [frozenset(positions) for positions in chosen]
@@ -67,6 +76,7 @@ class GroupingSetRows:
         passed = [(name, plan_column(name)) for name in used]
         new = list(zip(names, (key.copy() for key in self._keys), strict=True))
         rows = project(context, relation.node, [*passed, *new])
+        labels = with_names(labels, names_of_spark(context, rows, unnamed))
         node = Expand(rows, tuple(names), tuple(self._kept()), _NUMBER)
         groups = [replace(a, column=n, hidden=False) for a, n in zip(labels, names, strict=True)]
         attributes = (*groups, Attribute(_NUMBER, _NUMBER, hidden=True))
@@ -98,7 +108,9 @@ class GroupingSetRows:
         rewritten = self.rewrite(tree)
         if isinstance(rewritten, exp.Column) and rewritten.name in self._names:
             return rewritten
-        return named(rewritten, spark_label(tree))
+        resolved = resolve(tree, self._relation.attributes)
+        unnamed = UnnamedColumn(resolved, self._relation, tuple(self._keys), in_sets=True)
+        return named_anew(rewritten, spark_label(tree), unnamed)
 
     def rewrite(self, tree: exp.Expression) -> exp.Expression:
         """A tree over the grouped rows: keys and aggregates are columns in it."""

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_rows import check_hashable
-from millrace.plan.builders.build_udf_calls import has_udf, project_calls
+from millrace.plan.builders.build_udf_calls import has_udf, project_calls, why_on_spark
 from millrace.plan.builders.name_resolution import plan_column, resolve
 from millrace.plan.builders.operators import expression, reason_of
 from millrace.plan.nodes.node import Node
@@ -43,9 +43,13 @@ class KeyedRows:
     keys: tuple[str, ...]
 
 
-def map_rows(relation: Relation, function: UserFunction) -> Node:
+def map_rows(context: BuildContext, relation: Relation, function: UserFunction) -> Node:
     """The rows that a function makes of all rows of a task."""
     node = relation.output()
+    if (why := why_on_spark(context)) is not None:
+        assert context.on_spark is not None, "where functions are, Spark is"
+        assert context.udfs is not None, "asked for before"
+        return context.on_spark([("input_0", node)], context.udfs.on_spark(function, ()), why)
     return MapRows(node, function, tuple(node.schema.names))
 
 
@@ -53,6 +57,7 @@ def map_groups(context: BuildContext, groups: Groups, function: UserFunction) ->
     """The rows that a function makes of each group. Keys may be calculated."""
     rows = _keyed(context, *groups)
     try:
+        _check_called_here(context)
         check_hashable(rows.node, rows.keys)
     except NotNative as refused:
         return _on_spark(context, [groups], function, refused)
@@ -72,6 +77,7 @@ def map_pairs(context: BuildContext, left: Groups, right: Groups, function: User
         )
     ours, theirs = _keyed(context, *left), _keyed(context, *right)
     try:
+        _check_called_here(context)
         types = []
         for side in (ours, theirs):
             check_hashable(side.node, side.keys)
@@ -80,6 +86,11 @@ def map_pairs(context: BuildContext, left: Groups, right: Groups, function: User
     except NotNative as refused:
         return _on_spark(context, [left, right], function, refused)
     return _paired(ours, theirs, function)
+
+
+def _check_called_here(context: BuildContext) -> None:
+    if (why := why_on_spark(context)) is not None:
+        raise NotNative(why, fix="")
 
 
 def _check_same(ours: Sequence[str], theirs: Sequence[str]) -> None:

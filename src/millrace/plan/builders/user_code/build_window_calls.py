@@ -13,7 +13,12 @@ from sqlglot import exp
 
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_rows import check_hashable
-from millrace.plan.builders.build_udf_calls import argument_columns, call_of, function_called
+from millrace.plan.builders.build_udf_calls import (
+    argument_columns,
+    call_of,
+    function_called,
+    why_on_spark,
+)
 from millrace.plan.builders.name_resolution import plan_column
 from millrace.plan.builders.operators import project
 from millrace.plan.nodes.node import Node
@@ -24,7 +29,7 @@ from millrace.plan.nodes.user_code.user_function import FrameBounds
 from millrace.plan.nodes.user_code.window_calls import WindowCalls
 from millrace.plan.relation import free_columns
 from millrace.sql.parser import canonical
-from millrace.sql.typed_sql import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
 _EVAL_TYPES: Final = frozenset({202, 252})
 """Spark's numbers of functions that windows call: pandas and Arrow."""
@@ -46,6 +51,12 @@ def with_window_call(
             f"{function.name} gets iterators, and is for groups alone, as in Spark",
             found=canonical(tree),
             fix="write it as a function of Series or arrays",
+        )
+    if (why := why_on_spark(context)) is not None:
+        raise NotNative(
+            f"{function.name} is called over a window",
+            found=why,
+            fix="register it and write the query as SQL, or use a later version of Spark",
         )
     before = list(node.schema.names)
     given = tree.args.get("partition_by") or []

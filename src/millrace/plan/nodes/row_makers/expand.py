@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -31,8 +32,13 @@ class Expand(UnaryNode):
 
     def describe(self) -> str:
         """The sets of keys."""
-        sets = [
-            "(" + ", ".join(key for key, has in zip(self.keys, some, strict=True) if has) + ")"
-            for some in self.sets
-        ]
-        return f"expand for {', '.join(sets)}"
+        return f"expand {sets_text(self.keys, self.sets)}"
+
+
+def sets_text(keys: Sequence[str], sets: Sequence[Sequence[bool]]) -> str:
+    """Sets of keys in words."""
+    texts = [
+        "(" + ", ".join(key for key, has in zip(keys, some, strict=True) if has) + ")"
+        for some in sets
+    ]
+    return f"for {', '.join(texts)}"

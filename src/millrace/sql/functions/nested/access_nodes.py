@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlglot import exp
 
 from millrace.sql.functions.function_registry import Typer
 from millrace.sql.functions.nested.access import field_of, item_of
-from millrace.sql.typed_sql import ExpressionRefused, TypedSql
+from millrace.sql.typed_sql import WRITTEN, ExpressionRefused, TypedSql
 
 
 def column(typer: Typer, node: exp.Expression) -> TypedSql:
@@ -18,6 +20,8 @@ def column(typer: Typer, node: exp.Expression) -> TypedSql:
         )
     first, *fields = [part.name for part in node.parts]
     term = typer.find(first)
+    written = node.meta_get(WRITTEN)
+    term = term if written is None else replace(term, label=written)
     for name in fields:
         term = field_of(term, name)
     return term

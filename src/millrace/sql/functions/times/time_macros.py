@@ -48,7 +48,6 @@ MICROS_VARIABLE: Final = "run_micros"
 """The variable of the engine that has the moment of the run."""
 _RUN_MICROS: Final = f"CAST(getvariable('{MICROS_VARIABLE}') AS BIGINT)"
 _RUN_INSTANT: Final = f"make_timestamptz({_RUN_MICROS})"
-_USUAL: Final = "d BETWEEN DATE '0001-01-01' AND DATE '9999-12-31'"
 _CLOCK_NAMES: Final = "'hour', 'minute', 'second', 'fraction', 'zone'"
 
 
@@ -169,12 +168,6 @@ macro(
     "ELSE lpad(CAST(y AS VARCHAR), 4, '0') END",
 )
 macro(
-    "spark_date_to_text",
-    "d",
-    "CASE WHEN year(d) BETWEEN 1 AND 9999 THEN CAST(d AS VARCHAR) "
-    "ELSE spark_year_text(year(d)) || strftime(d, '-%m-%d') END",
-)
-macro(
     "spark_timestamp_to_text",
     "moment",
     "list_transform([CAST(moment AS TIMESTAMP)], lambda tt: "
@@ -182,14 +175,6 @@ macro(
     "ELSE spark_year_text(year(tt)) || strftime(tt, '-%m-%d ') "
     "|| CAST(CAST(tt AS TIME) AS VARCHAR) END)[1]",
 )
-macro(
-    "spark_date_add",
-    "d, days",
-    f"CASE WHEN {_USUAL} AND days BETWEEN -2000000 AND 2000000 THEN d + CAST(days AS INTEGER) "
-    "ELSE make_date(CAST(((CAST(d - DATE '1970-01-01' AS BIGINT) + days "
-    "+ 2147483648) & 4294967295) - 2147483648 AS INTEGER)) END",
-)
-"""Some days later; days wrap around at the ends of their 32 bits."""
 macro(
     "spark_moved",
     "instant, moment",
@@ -264,28 +249,6 @@ macro(
     "/ CAST(100000000 AS DOUBLE))",
 )
 """Rounded as Java rounds: a half goes up."""
-macro("spark_first_day_of_year", "d", "make_date(year(d), CAST(1 AS BIGINT), CAST(1 AS BIGINT))")
-macro("spark_first_day_of_month", "d", "make_date(year(d), month(d), CAST(1 AS BIGINT))")
-macro(
-    "spark_first_day_of_quarter",
-    "d",
-    "make_date(year(d), quarter(d) * 3 - 2, CAST(1 AS BIGINT))",
-)
-macro("spark_first_day_of_week", "d", "(d - CAST(isodow(d) - 1 AS INTEGER))")
-macro(
-    "spark_same_day_of_month",
-    "d, months",
-    "list_transform([make_date(CAST(spark_floor_div(months, 12) AS BIGINT), "
-    "CAST(((months % 12) + 12) % 12 + 1 AS BIGINT), CAST(1 AS BIGINT))], lambda fm: "
-    "fm + CAST(least(day(d), day(last_day(fm))) - 1 AS INTEGER))[1]",
-)
-macro(
-    "spark_add_months",
-    "d, months",
-    f"CASE WHEN {_USUAL} AND months BETWEEN -60000 AND 60000 "
-    "THEN CAST(d + to_months(months) AS DATE) ELSE "
-    "spark_same_day_of_month(d, CAST(year(d) AS BIGINT) * 12 + month(d) - 1 + months) END",
-)
 
 
 def reads_times_of_day(sql: str) -> bool:
