@@ -24,13 +24,7 @@ SRC = ROOT / "src" / "millrace"
 PICTURE = ROOT / "docs" / "pictures" / "architecture.svg"
 BASE = "base"
 """The small modules that all rooms use."""
-FACE = dict.fromkeys(
-    (
-        *("workspace", "workspace_sql", "workspace_session", "workspace_upkeep"),
-        *("workspace_reader", "spark_session"),
-    ),
-    "workspace",
-)
+FACE = dict.fromkeys(("workspace", "spark_session"), "workspace")
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 184, 84, 34, 56, 24
 HEAD = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"

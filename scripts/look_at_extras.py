@@ -7,7 +7,7 @@ import pyarrow as pa
 
 import millrace as mr
 from millrace.errors import UserError
-from millrace.spark.versions.extras import EXTRAS, check_extra, missing_modules
+from millrace.extras import EXTRAS, check_extra, missing_modules
 
 given = set(sys.argv[1:])
 there = {extra for extra in EXTRAS if not missing_modules(extra)}

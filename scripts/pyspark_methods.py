@@ -15,7 +15,8 @@ from typing import Final
 import pyspark.sql
 from pyspark.sql.dataframe import DataFrameNaFunctions, DataFrameStatFunctions
 
-from millrace import workspace_session
+from millrace.calls import workspace_session
+from millrace.calls.workspace_reader import DataFrameReader
 from millrace.datasets.dataset import Dataset
 from millrace.datasets.dataset_missing import MissingValues
 from millrace.datasets.dataset_statistics import Statistics
@@ -24,7 +25,6 @@ from millrace.datasets.grouped_data import GroupedData
 from millrace.datasets.spark_methods import BY_SPARK, NOT_OFFERED
 from millrace.spark_session import SessionBuilder
 from millrace.workspace import Workspace
-from millrace.workspace_reader import DataFrameReader
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "coming-from-pyspark.md"
 START, END = "<!-- methods: {} -->", "<!-- end of {} -->"

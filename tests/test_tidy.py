@@ -16,11 +16,13 @@ FOLDER_FILES_MAX = 20
 # A layer imports only itself and those above it.
 LAYERS = [
     {"version", "errors"},
-    {"ids", "limits", "config", "durations", "faults", "text", "wakeup", "names", "message_types"},
+    {"ids", "limits", "config", "durations", "faults", "text", "wakeup", "names", "message_types"}
+    | {"extras"},
     {"storage"},
     {"identity"},
     {"keys"},
     {"scan"},
+    {"tables"},
     {"shuffle"},
     {"journal"},
     {"reads"},
@@ -33,8 +35,8 @@ LAYERS = [
     {"execute"},
     {"upkeep"},
     {"spark"},
-    {"workspace", "workspace_sql", "workspace_session", "workspace_upkeep", "workspace_reader"}
-    | {"spark_session"},
+    {"calls"},
+    {"workspace", "spark_session"},
     {"cli", "testing", "functions", "types", "__init__"},
 ]
 # So do the folders of a layer that is large.
@@ -229,6 +231,9 @@ OWNED = {
     "confluent_kafka": "journal",
     "sqlite3": "journal",
     "psycopg": "journal",
+    "deltalake": "tables",
+    "pyiceberg": "tables",
+    "adbc_driver_postgresql": "tables",
 }
 # Waits that have no limit of their own, and why each of them ends.
 ENDLESS_WAITS = {
@@ -253,9 +258,9 @@ ENDLESS_WAITS = {
 # These name others' types for their users, and import them only for the type checker.
 TYPES_ONLY = {
     "workspace.py",
-    "workspace_session.py",
-    "workspace_sql.py",
-    "workspace_reader.py",
+    "calls/workspace_session.py",
+    "calls/workspace_sql.py",
+    "calls/workspace_reader.py",
     "transport/owner/workspace_journals.py",
     "__init__.py",
     "functions.py",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Window
 
     from millrace import functions, types
+    from millrace.calls.workspace_reader import DataFrameReader
     from millrace.config import Config
     from millrace.datasets.dataset import Dataset
     from millrace.datasets.grouped_data import GroupedData
@@ -124,7 +125,6 @@ if TYPE_CHECKING:
     from millrace.upkeep.findings import Problem, WorkspaceCheck
     from millrace.upkeep.retention_rules import Retention
     from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does
-    from millrace.workspace_reader import DataFrameReader
 
 __all__ = [
     "AgentUnreachable",
@@ -234,7 +234,7 @@ __all__ = [
 
 _PUBLIC = {
     "workspace": ("Workspace", "open"),
-    "workspace_reader": ("DataFrameReader",),
+    "calls.workspace_reader": ("DataFrameReader",),
     "spark_session": ("SessionBuilder", "SparkSession"),
     "config": ("Config",),
     "durations": ("Duration",),
@@ -339,7 +339,7 @@ if not TYPE_CHECKING:  # Else any name would be right for a type checker.
         Spark starts many short processes that load this package, and most need little of it.
         """
         if name == "Window":  # Spark Connect's, which needs no session.
-            extras = import_module("millrace.spark.versions.extras")
+            extras = import_module("millrace.extras")
             module = extras.import_for("pyspark.sql.connect.window", "connect", "millrace.Window")
             return module.Window
         if name in _HOMES:

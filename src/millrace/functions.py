@@ -33,7 +33,7 @@ else:
 
     def _of_connect() -> ModuleType:
         """The module that has columns without a session."""
-        extras = import_module("millrace.spark.versions.extras")
+        extras = import_module("millrace.extras")
         return extras.import_for("pyspark.sql.connect.functions", "connect", "millrace.functions")
 
     def __getattr__(name: str) -> object:

@@ -6,8 +6,8 @@ import os
 from typing import Any, ClassVar, Final
 
 from millrace import workspace
+from millrace.extras import check_extra
 from millrace.names import path_text
-from millrace.spark.versions.extras import check_extra
 from millrace.workspace import is_closed
 
 WORKSPACE: Final = "millrace.workspace"

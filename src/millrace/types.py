@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
 
     def _types() -> ModuleType:
-        extras = import_module("millrace.spark.versions.extras")
+        extras = import_module("millrace.extras")
         return extras.import_for("pyspark.sql.types", "spark", "millrace.types")
 
     def __getattr__(name: str) -> object:

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from millrace.calls.workspace_session import WorkspaceSession
+from millrace.calls.workspace_sql import WorkspaceSql
+from millrace.calls.workspace_upkeep import WorkspaceUpkeep
 from millrace.config import Config, checked_config
 from millrace.journal.api import Journals
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
@@ -27,9 +30,6 @@ from millrace.storage.workspace_token import given_token
 from millrace.transport.owner import broker_address
 from millrace.upkeep.retention_rules import Retention
 from millrace.upkeep.retention_rules import checked as checked_retention
-from millrace.workspace_session import WorkspaceSession
-from millrace.workspace_sql import WorkspaceSql
-from millrace.workspace_upkeep import WorkspaceUpkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import UserError
-from millrace.spark.versions.extras import EXTRAS, check_extra, import_for, missing_modules
+from millrace.extras import EXTRAS, check_extra, import_for, missing_modules
 
 WITHOUT_SPARK = """
 import json, sys

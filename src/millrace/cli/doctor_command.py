@@ -16,7 +16,7 @@ from millrace.cli.doctor.doctor_findings import DoctorFinding, is_well, note
 from millrace.cli.doctor.host_checks import java, look_at_host
 from millrace.cli.workspace_argument import WorkspacePath
 from millrace.config import Config
-from millrace.spark.versions.extras import missing_modules
+from millrace.extras import missing_modules
 from millrace.storage.object_address import is_url
 
 _SHOWN = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "missing": "[red]missing[/]"}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.config import Config
 from millrace.execute.task_folders import Folders
+from millrace.extras import check_extra
 from millrace.ids import StageId
 from millrace.journal.api import Journals, broker_of
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
@@ -22,7 +23,6 @@ from millrace.pipeline.core.job_model import OtherWorkspace
 from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.open_workspaces import note_opened
-from millrace.spark.versions.extras import check_extra
 from millrace.storage.store import Store
 from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.storage.workspace_token import mode_of, token_of

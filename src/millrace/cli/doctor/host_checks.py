@@ -14,7 +14,7 @@ from typing import Final
 
 from millrace.cli.doctor.doctor_findings import DoctorFinding, fine, missing, note, of_error
 from millrace.errors import UserError
-from millrace.spark.versions.extras import EXTRAS, missing_modules
+from millrace.extras import EXTRAS, missing_modules
 from millrace.spark.versions.spark_versions import TRIED, shown, spark_on_path
 
 PYTHON_TRIED: Final = ((3, 11), (3, 13))

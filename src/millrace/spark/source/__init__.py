@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millrace.spark.versions.extras import check_extra
+from millrace.extras import check_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millrace.calls.workspace_session import TableFunctions
 from millrace.spark.workspace_runtime import WorkspaceRuntime
-from millrace.workspace_session import TableFunctions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from millrace.calls.workspace_reader import DataFrameReader
     from millrace.datasets.dataset import Dataset
     from millrace.plan.statements.parameters import Arguments
     from millrace.scan.input_files import Paths
     from millrace.spark.udfs.table_functions import UserTableFunctions
     from millrace.spark.udfs.udf_registry import UdfRegistry
-    from millrace.workspace_reader import DataFrameReader
 
 
 class WorkspaceSql:
@@ -110,7 +110,7 @@ class WorkspaceSql:
             >>> ws.read.parquet("orders/").count()
             3
         """
-        from millrace.workspace_reader import DataFrameReader  # noqa: PLC0415 - datasets are large
+        from millrace.calls.workspace_reader import DataFrameReader  # noqa: PLC0415 - datasets are large
 
         return DataFrameReader(self._runtime)
 

@@ -1,0 +1,1 @@
+"""The calls of `mr.Workspace`, by subject."""

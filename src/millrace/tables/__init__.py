@@ -1,0 +1,1 @@
+"""Tables of others: versions of them that are read, and commits to them."""
