@@ -12,6 +12,9 @@ from pyspark.sql import SparkSession
 
 MODE = os.environ.get("MILLRACE_TEST_SPARK", "classic")
 
+# One Spark process runs a hundred tests and keeps what their oracles broadcast. At Spark's default
+# of 1 GiB it came near its end, and Spark's JVM exits when a task finds no memory.
+os.environ.setdefault("SPARK_DRIVER_MEMORY", "2g")
 
 OTHER_MODE = {"classic": "connect_only", "connect": "classic_only"}
 
