@@ -259,6 +259,7 @@ ENDLESS_WAITS = {
 TYPES_ONLY = {
     "workspace.py",
     "calls/workspace_session.py",
+    "calls/workspace_files.py",
     "calls/workspace_sql.py",
     "calls/workspace_reader.py",
     "transport/owner/workspace_journals.py",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from millrace.calls.workspace_files import WorkspaceFiles
 from millrace.calls.workspace_session import WorkspaceSession
 from millrace.calls.workspace_sql import WorkspaceSql
 from millrace.calls.workspace_upkeep import WorkspaceUpkeep
@@ -104,7 +105,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     return Workspace(runtime)
 
 
-class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
+class Workspace(WorkspaceFiles, WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
     """A folder or bucket with shuffles, journals, jobs and reads. Made by `millrace.open`.
 
     Example:
@@ -175,6 +176,7 @@ class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
         options: Mapping[str, Any] | None = None,
         reuse: Reuse = True,
         checksum: bool = False,
+        storage_options: Mapping[str, str] | None = None,
     ) -> Shuffle:
         """Save rows by key: map tasks on Spark write each row to the files of its partition.
 
@@ -195,6 +197,7 @@ class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
             options: for CSV: `delimiter`, `header`.
             reuse: True, "verified" (check every byte of finished work first) or False.
             checksum: identify input files by their bytes, not by size and modification time.
+            storage_options: how files in a bucket are reached; see `read_parquet`.
 
         Example:
             >>> shuffle = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4)
@@ -212,55 +215,16 @@ class Workspace(WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
             version=version,
             reuse=reuse,
         )
-        files = FileOptions(format=format, schema=schema, options=options, checksum=checksum)
+        files = FileOptions(
+            format=format,
+            schema=schema,
+            options=options,
+            checksum=checksum,
+            storage_options=storage_options,
+        )
         workspace = self._runtime.shuffle_workspace()
         made = frame_shuffle.shuffle(self.spark, workspace, source, arguments, files)
         return replace(made, frame_of=self._runtime.shuffle_frame)
-
-    def read_parquet(self, paths: Paths) -> Dataset:
-        """Parquet files as a dataset.
-
-        Example:
-            >>> ws.read_parquet("orders/*.parquet").columns
-            ['cust_id', 'amount']
-        """
-        return self._runtime.datasets.read_files(paths, "parquet")
-
-    def read_arrow(self, paths: Paths) -> Dataset:
-        """Arrow IPC files as a dataset.
-
-        Example:
-            >>> ws.read_arrow("orders.arrow").columns
-            ['cust_id', 'amount']
-        """
-        return self._runtime.datasets.read_files(paths, "arrow")
-
-    def read_csv(
-        self,
-        paths: Paths,
-        *,
-        schema: pa.Schema | None = None,
-        delimiter: str = ",",
-        header: bool = True,
-    ) -> Dataset:
-        """CSV files as a dataset; types are inferred from the first file if not given.
-
-        Example:
-            >>> ws.read_csv("orders.csv").arrow_schema.types
-            [DataType(int64), DataType(int64)]
-        """
-        return self._runtime.datasets.read_files(
-            paths, "csv", schema, {"delimiter": delimiter, "header": header}
-        )
-
-    def read_json(self, paths: Paths, *, schema: pa.Schema | None = None) -> Dataset:
-        """JSON files, an object a line, as a dataset.
-
-        Example:
-            >>> ws.read_json("orders.json").columns
-            ['cust_id', 'amount']
-        """
-        return self._runtime.datasets.read_files(paths, "json", schema)
 
     def from_arrow(self, data: object) -> Dataset:
         """Rows in memory as a dataset: a Table, RecordBatch, RecordBatchReader or a DataFrame.

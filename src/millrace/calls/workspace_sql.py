@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -73,15 +74,23 @@ class WorkspaceSql:
 
         return UserTableFunctions(lambda: self._runtime.spark)
 
-    def view(self, name: str, rows: Dataset | Paths | DataFrame) -> None:
+    def view(
+        self,
+        name: str,
+        rows: Dataset | Paths | DataFrame,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
         """Name a dataset, Parquet files or a DataFrame, for `sql`. It replaces an older view.
+
+        `storage_options` say how files in a bucket are reached, as for `read_parquet`.
 
         Example:
             >>> ws.view("customers", "customers/")
             >>> ws.sql("SELECT count(*) AS n FROM customers").columns
             ['n']
         """
-        self._runtime.datasets.view(name, rows)
+        self._runtime.datasets.view(name, rows, storage_options)
 
     def table(self, tableName: str) -> Dataset:  # noqa: N803 - as in PySpark
         """The dataset of a view, or of a table of Spark's catalog.

@@ -10,7 +10,7 @@ import base64
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -35,6 +35,8 @@ from millrace.scan.sample import sample
 from millrace.scan.source import FileSource, Listing, open_source
 from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
+from millrace.storage.file_systems import is_remote
+from millrace.storage.storage_options import storage_options
 
 KINDS: Final = ("hash", "range", "round_robin", "broadcast")
 
@@ -65,10 +67,12 @@ class FileOptions:
     schema: pa.Schema | None
     options: Mapping[str, Any] | None
     checksum: bool
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
 
     def given(self) -> list[str]:
         """Names of those that were given."""
         values = {"format": self.format, "schema": self.schema, "options": self.options}
+        values["storage_options"] = self.storage_options
         return [name for name, value in values.items() if value is not None]
 
 
@@ -87,7 +91,12 @@ def shuffle_paths(
         by_content=files.checksum,
     )
     source = open_source(
-        paths, listing, format=files.format, schema=files.schema, options=files.options
+        paths,
+        listing,
+        format=files.format,
+        schema=files.schema,
+        options=files.options,
+        access=storage_options(files.storage_options),
     )
     if source.timestamps:
         raise UserError(
@@ -96,7 +105,11 @@ def shuffle_paths(
             "  to fix: read them with ws.read_parquet or its like, and use repartition"
         )
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
-    return _of_files(runner, workspace, source, arguments, [os.path.abspath(p) for p in given])
+    return _of_files(runner, workspace, source, arguments, [_full(os.fspath(p)) for p in given])
+
+
+def _full(path: str) -> str:
+    return path if is_remote(path) else os.path.abspath(path)
 
 
 def check_reuse(reuse: object) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millrace.scan.input_files import InputFile
 from millrace.scan.remote_files import random_access
 from millrace.scan.source import FileSource
 
@@ -42,26 +43,20 @@ def column_bounds(source: FileSource, column: str) -> ColumnBounds | None:
     if source.format != "parquet" or not (pa.types.is_integer(kind) or pa.types.is_date32(kind)):
         return None
     step = max(1, -(-len(source.shapes) // _FILES_MAX))
-    return _of_files(
-        tuple(shape.file.path for shape in source.shapes[::step]), column, _version(source)
-    )
-
-
-def _version(source: FileSource) -> int:
-    return max(shape.file.mtime_ns for shape in source.shapes)
+    return _of_files(tuple(shape.file for shape in source.shapes[::step]), column)
 
 
 @lru_cache(maxsize=4096)
-def _of_files(paths: tuple[str, ...], column: str, _version: int) -> ColumnBounds | None:
-    bounds = [of_file for path in paths for of_file in _of_file(path, column)]
+def _of_files(files: tuple[InputFile, ...], column: str) -> ColumnBounds | None:
+    bounds = [of_file for file in files for of_file in _of_file(file, column)]
     if not bounds:
         return None
     return ColumnBounds(min(low for low, _ in bounds), max(high for _, high in bounds))
 
 
-def _of_file(path: str, column: str) -> list[tuple[int, int]]:
+def _of_file(listed: InputFile, column: str) -> list[tuple[int, int]]:
     try:
-        with pq.ParquetFile(random_access(path)) as file:
+        with pq.ParquetFile(random_access(listed.path, listed.options)) as file:
             meta = file.metadata
             number = file.schema_arrow.get_field_index(column)
             leaf = next(

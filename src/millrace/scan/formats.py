@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from millrace.config import MIB
 from millrace.errors import UserError
+from millrace.scan.input_files import InputFile
 from millrace.scan.parquet_footers import read_footer
 from millrace.scan.remote_files import mapped, random_access, text_input, text_stream
 from millrace.scan.splits import FileSplit
@@ -42,11 +43,11 @@ class Footer:
     """Columns that the query engine reads of the file by itself."""
 
 
-def footer(kind: str, path: str) -> Footer:
+def footer(kind: str, file: InputFile) -> Footer:
     """Schema and pieces of a Parquet or Arrow file."""
-    with _naming(path, kind):
+    with _naming(file.path, kind):
         if kind == "parquet":
-            read = read_footer(path)
+            read = read_footer(file)
             return Footer(
                 read.schema,
                 read.row_group_bytes,
@@ -54,16 +55,17 @@ def footer(kind: str, path: str) -> Footer:
                 read.row_group_rows,
                 read.engine_columns,
             )
-        return _arrow_footer(path)
+        return _arrow_footer(file)
 
 
-def infer_schema(kind: str, path: str, options: Mapping[str, Any]) -> pa.Schema:
+def infer_schema(kind: str, file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
     """Schema of a CSV or JSON file, from its first block."""
-    with _naming(path, kind):
+    with _naming(file.path, kind):
         if kind == "csv":
-            with _open_csv(path, None, options) as stream:
+            with _open_csv(file, None, options) as stream:
                 return stream.schema
-        with pa.json.open_json(text_stream(path), read_options=_json_options()) as stream:
+        stream_of = text_stream(file.path, file.options)
+        with pa.json.open_json(stream_of, read_options=_json_options()) as stream:
             return stream.schema
 
 
@@ -76,34 +78,34 @@ def read(
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of a split, in file order; `columns` spares reading others where the format can."""
-    path = split.file.path
-    with _naming(path, kind):
+    file = split.file
+    with _naming(file.path, kind):
         match kind:
             case "parquet":
                 yield from _read_parquet(split, batch_bytes, columns)
             case "arrow":
                 yield from _read_arrow(split)
             case "csv":
-                if not is_empty(path):
-                    with _open_csv(path, schema, options) as stream:
+                if not is_empty(file):
+                    with _open_csv(file, schema, options) as stream:
                         yield from stream
             case "json":
-                if not is_empty(path):
-                    yield from _read_json(path, schema)
+                if not is_empty(file):
+                    yield from _read_json(file, schema)
             case _:
                 raise AssertionError(kind)
 
 
-def is_empty(path: str) -> bool:
+def is_empty(file: InputFile) -> bool:
     """Whether a text file, once uncompressed, has no byte."""
-    with text_input(path) as stream:
+    with text_input(file.path, file.options) as stream:
         return not stream.read(1)
 
 
 def _read_parquet(
     split: FileSplit, batch_bytes: int, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(random_access(split.file.path)) as file:
+    with pq.ParquetFile(random_access(split.file.path, split.file.options)) as file:
         meta = file.metadata
         groups = split.row_groups
         numbers = range(meta.num_row_groups) if groups is None else groups
@@ -120,8 +122,8 @@ def _read_parquet(
         )
 
 
-def _arrow_footer(path: str) -> Footer:
-    with mapped(path) as file_bytes:
+def _arrow_footer(listed: InputFile) -> Footer:
+    with mapped(listed.path, listed.options) as file_bytes:
         size = file_bytes.size()
         if size >= len(_FILE_MAGIC) and file_bytes.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
             file_bytes.seek(0)
@@ -134,7 +136,7 @@ def _arrow_footer(path: str) -> Footer:
 
 
 def _read_arrow(split: FileSplit) -> Iterator[pa.RecordBatch]:
-    with mapped(split.file.path) as file_bytes:
+    with mapped(split.file.path, split.file.options) as file_bytes:
         if file_bytes.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
             file_bytes.seek(0)
             file = pa.ipc.open_file(file_bytes)
@@ -148,12 +150,12 @@ def _read_arrow(split: FileSplit) -> Iterator[pa.RecordBatch]:
 
 
 def _open_csv(
-    path: str, schema: pa.Schema | None, options: Mapping[str, Any]
+    file: InputFile, schema: pa.Schema | None, options: Mapping[str, Any]
 ) -> pa.csv.CSVStreamingReader:
     header = bool(options.get("header", True))
     names = None if header or schema is None else schema.names
     return pa.csv.open_csv(
-        text_stream(path),
+        text_stream(file.path, file.options),
         read_options=pa.csv.ReadOptions(
             use_threads=False,
             block_size=_TEXT_BLOCK_BYTES,
@@ -173,10 +175,11 @@ def _open_csv(
     )
 
 
-def _read_json(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read_json(file: InputFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     parse = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
     options = _json_options()
-    with pa.json.open_json(text_stream(path), read_options=options, parse_options=parse) as stream:
+    text = text_stream(file.path, file.options)
+    with pa.json.open_json(text, read_options=options, parse_options=parse) as stream:
         yield from stream
 
 

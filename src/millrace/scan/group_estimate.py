@@ -26,7 +26,7 @@ def rows_per_group(source: FileSource, keys: Sequence[str], split_bytes: int) ->
         return None
     shape = max(source.shapes, key=lambda candidate: candidate.bytes)
     try:
-        with pq.ParquetFile(random_access(shape.file.path)) as file:
+        with pq.ParquetFile(random_access(shape.file.path, shape.file.options)) as file:
             rows = file.metadata.num_rows
             middle = file.metadata.num_row_groups // 2
             batches = file.iter_batches(

@@ -1,8 +1,9 @@
 """Finds input files and says exactly which version of each it found.
 
-Invariant: two versions of a file that differ never get the same identity. Size and the times of
-change (nanoseconds, of content and of inode) tell versions apart; a file that changed so recently
-that another change could carry the same times has a checksum of its bytes in its identity too.
+Invariant: two versions of a file that differ never get the same identity. In a bucket the store's
+own name of a version tells them apart. On a disk size and the times of change do (nanoseconds, of
+content and of inode); a file that changed so recently that another change could carry the same
+times has a checksum of its bytes in its identity too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import xxhash
@@ -19,6 +20,9 @@ from millrace.config import MIB
 from millrace.errors import UserError
 from millrace.names import path_text
 from millrace.scan import remote_files
+from millrace.scan.remote_files import NO_OPTIONS
+from millrace.storage.file_systems import is_remote
+from millrace.storage.storage_options import StorageOptions
 from millrace.text import did_you_mean
 
 FORMATS: Final = {
@@ -51,11 +55,17 @@ class InputFile:
     ctime_ns: int
     content: str | None = None
     by_content: bool = False
+    tag: str | None = None
+    """The name that a bucket gives this version: an ETag, a generation or a version id."""
+    options: StorageOptions = field(default=NO_OPTIONS, repr=False, compare=False)
+    """How it is reached, if the environment does not say; no part of what it is."""
 
     def identity(self) -> dict[str, Any]:
         """The identity of this version of the file."""
         if self.by_content:
             return {"path": self.path, "size": self.size, "content": self.content}
+        if self.tag is not None:
+            return {"path": self.path, "size": self.size, "tag": self.tag}
         return {
             "path": self.path,
             "size": self.size,
@@ -65,9 +75,9 @@ class InputFile:
 
     def is_still_there(self) -> bool:
         """Whether the file is unchanged as far as size and times tell."""
-        now = describe(self.path)
-        listed = (self.size, self.mtime_ns, self.ctime_ns)
-        return (now.size, now.mtime_ns, now.ctime_ns) == listed
+        now = describe(self.path, self.options)
+        listed = (self.size, self.mtime_ns, self.ctime_ns, self.tag)
+        return (now.size, now.mtime_ns, now.ctime_ns, now.tag) == listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,7 @@ class FoundFiles:
     bases: frozenset[str]
 
 
-def find_files(paths: Paths) -> FoundFiles:
+def find_files(paths: Paths, options: StorageOptions = NO_OPTIONS) -> FoundFiles:
     """Files behind paths, folders and globs; `_` or `.` first hides a name, as in Spark."""
     given: Iterable[object] = [paths]
     if not isinstance(paths, str) and isinstance(paths, Iterable):
@@ -89,8 +99,8 @@ def find_files(paths: Paths) -> FoundFiles:
     bases: set[str] = set()
     for path in given:
         text = path_text(path, "reading files")
-        if remote_files.is_remote(text):
-            objects = _objects(text)
+        if is_remote(text):
+            objects = _objects(text, options)
             files.update(objects)
             bases.update(remote_files.base_of(file, text) for file in objects)
             continue
@@ -100,15 +110,19 @@ def find_files(paths: Paths) -> FoundFiles:
     return FoundFiles(sorted(files), frozenset(bases))
 
 
-def describe(path: str) -> InputFile:
+def describe(path: str, options: StorageOptions = NO_OPTIONS) -> InputFile:
     """The version of a file that is there now."""
-    if remote_files.is_remote(path):
-        version = remote_files.look_at(path)
+    if is_remote(path):
+        version = remote_files.look_at(path, options)
         if version is None:
             raise _unreadable(path, FileNotFoundError("there is no such object"))
-        # The tag is in place of the second time: it tells versions of one second apart.
         return InputFile(
-            path=path, size=version.size, mtime_ns=version.changed_ns, ctime_ns=version.tag
+            path=path,
+            size=version.size,
+            mtime_ns=version.changed_ns,
+            ctime_ns=version.changed_ns,
+            tag=version.tag,
+            options=options,
         )
     try:
         status = os.stat(path)
@@ -119,22 +133,29 @@ def describe(path: str) -> InputFile:
     )
 
 
-def identify(path: str, *, now_ms: int, recent_ms: int, by_content: bool) -> InputFile:
+def identify(
+    path: str,
+    *,
+    now_ms: int,
+    recent_ms: int,
+    by_content: bool,
+    options: StorageOptions = NO_OPTIONS,
+) -> InputFile:
     """The version of a file that is there now, with a checksum where times cannot tell."""
-    file = describe(path)
-    if remote_files.is_remote(path) and not by_content:
+    file = describe(path, options)
+    if file.tag is not None and not by_content:
         return file
     changed_ms = max(file.mtime_ns, file.ctime_ns) // 1_000_000
     if not by_content and now_ms - changed_ms > recent_ms:
         return file
-    return replace(file, content=content_checksum(path), by_content=by_content)
+    return replace(file, content=content_checksum(path, options), by_content=by_content)
 
 
-def content_checksum(path: str) -> str:
+def content_checksum(path: str, options: StorageOptions = NO_OPTIONS) -> str:
     """XXH3-128 of a file's bytes."""
     digest = xxhash.xxh3_128()
     try:
-        with remote_files.raw_stream(path) as file:
+        with remote_files.raw_stream(path, options) as file:
             while chunk := file.read(_READ_BYTES):
                 digest.update(chunk)
     except OSError as error:
@@ -174,7 +195,7 @@ def _unreadable(path: str, error: OSError) -> UserError:
 
 
 def _format_by_name(path: str) -> str | None:
-    plain = path.partition("?")[0] if remote_files.is_remote(path) else path
+    plain = path.partition("?")[0] if is_remote(path) else path
     stem, ending = os.path.splitext(plain.lower())
     if ending in COMPRESSED:
         ending = os.path.splitext(stem)[1]
@@ -187,7 +208,8 @@ def _expand(path: str) -> list[str]:
     path = "/" + path.lstrip("/") if path.startswith("//") else path
     if "://" in path:
         raise UserError(
-            f"input {path} is neither a local path nor in S3\n"
+            f"input {path} is neither a local path nor in a store that is known here\n"
+            "  found: known are s3://, gs://, abfss://, az:// and hdfs://\n"
             "  to fix: mount it, or read it with Spark and pass the DataFrame"
         )
     full = os.path.abspath(os.path.expanduser(path))
@@ -203,9 +225,9 @@ def _expand(path: str) -> list[str]:
     return matches
 
 
-def _objects(path: str) -> list[str]:
+def _objects(path: str, options: StorageOptions) -> list[str]:
     """The objects that a url or a glob names."""
-    files = remote_files.find_remote(path)
+    files = remote_files.find_remote(path, options)
     if not files:
         raise UserError(
             f"no input files at {path}\n  looked at: objects below it\n"

@@ -18,7 +18,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from millrace.identity.schemas import plain_type
-from millrace.scan.remote_files import is_remote, random_access
+from millrace.scan.input_files import InputFile
+from millrace.scan.remote_files import random_access
+from millrace.storage.file_systems import is_remote
 
 _WRITERS: Final = re.compile(
     r"parquet-cpp-arrow |parquet-rs |DuckDB |Polars|parquet-mr version 1\.(1[0-9]|[2-9][0-9])\."
@@ -57,9 +59,9 @@ class ParquetFooter:
     engine_columns: frozenset[str]
 
 
-def read_footer(path: str) -> ParquetFooter:
+def read_footer(listed: InputFile) -> ParquetFooter:
     """The footer of a file."""
-    with pq.ParquetFile(random_access(path)) as file:
+    with pq.ParquetFile(random_access(listed.path, listed.options)) as file:
         meta, schema = file.metadata, file.schema_arrow
         groups = [meta.row_group(number) for number in range(meta.num_row_groups)]
         return ParquetFooter(
@@ -67,7 +69,7 @@ def read_footer(path: str) -> ParquetFooter:
             row_group_bytes=tuple(group.total_byte_size for group in groups),
             row_group_rows=tuple(group.num_rows for group in groups),
             column_shares=_column_shares(meta),
-            engine_columns=_engine_columns(path, meta, schema),
+            engine_columns=_engine_columns(listed.path, meta, schema),
         )
 
 

@@ -1,55 +1,31 @@
-"""Input files that are objects of a bucket: `s3://bucket/key`, found and read where they are.
-
-Each process finds the server and its rights by itself, as for workspaces in a bucket. The server's
-tag of an object tells its versions apart.
-"""
+"""Input files in a bucket or in HDFS, found and read where they are; see `storage.file_systems`."""
 
 from __future__ import annotations
 
 import fnmatch
 import glob
-import os
-from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import xxhash
 
-from millrace.config import Config
-from millrace.storage.object_address import SCHEME, BucketAddress, parse
-from millrace.storage.object_store import ObjectStore, open_object_store
+from millrace.storage.file_systems import FileVersion, RemotePath, is_remote, remote_path
+from millrace.storage.storage_options import StorageOptions
 
-
-@dataclass(frozen=True, slots=True)
-class RemoteVersion:
-    """An object as it is now."""
-
-    size: int
-    changed_ns: int
-    tag: int
-    """Another number if the object was put again."""
+NO_OPTIONS = StorageOptions()
 
 
-def is_remote(path: str) -> bool:
-    """Whether a path names an object, or objects, of a bucket."""
-    return path.startswith(SCHEME)
-
-
-def find_remote(path: str) -> list[str]:
-    """The objects behind a url: one, all below it, or those that a glob matches."""
-    store, address = _bucket(path)
-    key, query = address.prefix, path.partition("?")[2]
-    behind = f"?{query}" if query else ""
-    if not glob.has_magic(key) and key and store.calls.look(key) is not None:
-        return [f"{store.path(key)}{behind}"]
-    parts = key.split("/")
+def find_remote(path: str, options: StorageOptions) -> list[str]:
+    """The files behind a url: one, all below it, or those that a glob matches."""
+    whole = remote_path(path, options)
+    if not glob.has_magic(whole.key) and whole.key and whole.version() is not None:
+        return [whole.url]
+    parts = whole.key.split("/")
     fixed = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))
-    folder = "/".join(parts[:fixed])
+    folder = whole.at("/".join(parts[:fixed]))
     pattern = "/".join(parts[fixed:])
-    names = [listed.name for listed in store.calls.list(folder, deep=True) if listed.size]
     return sorted(
-        f"{store.path(f'{folder}/{name}')}{behind}"
-        for name in names
-        if not any(map(_is_hidden, name.split("/"))) and _matches(name, pattern)
+        folder.below(name).url
+        for name, size in folder.list()
+        if size and not any(map(_is_hidden, name.split("/"))) and _matches(name, pattern)
     )
 
 
@@ -61,60 +37,43 @@ def base_of(file: str, path: str) -> str:
     return "/".join(parts[: len(named)] if is_folder else parts[:-1])
 
 
-def look_at(path: str) -> RemoteVersion | None:
-    """An object as it is now; None if there is none."""
-    store, address = _bucket(path)
-    listed = store.calls.look(address.prefix)
-    if listed is None:
-        return None
-    tag = xxhash.xxh3_64_intdigest(listed.tag.encode()) >> 1
-    # As the server says, not in this host's time, of which the difference is measured each time.
-    changed_s = int(listed.tag.rpartition(" ")[2])
-    return RemoteVersion(listed.size, changed_s * 1_000_000_000, tag)
+def look_at(path: str, options: StorageOptions) -> FileVersion | None:
+    """A file as it is now; None if there is none."""
+    return remote_path(path, options).version()
 
 
-def random_access(path: str) -> str | pa.NativeFile:
-    """What readers of Parquet take: a path, or an open object of which parts are fetched."""
-    return _opened(path) if is_remote(path) else path
+def random_access(path: str, options: StorageOptions) -> str | pa.NativeFile:
+    """What readers of Parquet take: a path, or an open file of which parts are fetched."""
+    return _opened(path, options) if is_remote(path) else path
 
 
-def mapped(path: str) -> pa.NativeFile:
-    """A file in memory, or an open object."""
-    return _opened(path) if is_remote(path) else pa.memory_map(path)
+def mapped(path: str, options: StorageOptions) -> pa.NativeFile:
+    """A file in memory, or an open one of a store."""
+    return _opened(path, options) if is_remote(path) else pa.memory_map(path)
 
 
-def text_stream(path: str) -> str | pa.NativeFile:
-    """What readers of text take; an object is unpacked on the way, as a file is by its name."""
-    return text_input(path) if is_remote(path) else path
+def text_stream(path: str, options: StorageOptions) -> str | pa.NativeFile:
+    """What readers of text take; a remote file is unpacked on the way, as a local one is."""
+    return text_input(path, options) if is_remote(path) else path
 
 
-def text_input(path: str) -> pa.NativeFile:
+def text_input(path: str, options: StorageOptions) -> pa.NativeFile:
     """The bytes of a text file, unpacked."""
     if not is_remote(path):
         return pa.input_stream(path, compression="detect")
-    store, address = _bucket(path)
-    return store.calls.files.open_input_stream(f"{address.bucket}/{address.prefix}")
+    return remote_path(path, options).open_stream(unpacked=True)
 
 
-def raw_stream(path: str) -> pa.NativeFile:
+def raw_stream(path: str, options: StorageOptions) -> pa.NativeFile:
     """The bytes of a file as they are."""
     if not is_remote(path):
         return pa.OSFile(path)
-    store, address = _bucket(path)
-    return store.calls.files.open_input_stream(
-        f"{address.bucket}/{address.prefix}", compression=None
-    )
+    return remote_path(path, options).open_stream(unpacked=False)
 
 
-def _opened(path: str) -> pa.NativeFile:
-    store, address = _bucket(path)
-    return store.calls.files.open_input_file(f"{address.bucket}/{address.prefix}")
-
-
-def _bucket(path: str) -> tuple[ObjectStore, BucketAddress]:
-    """The whole bucket, and where in it the object is."""
-    address = parse(path, os.environ)
-    return open_object_store(replace(address, prefix="").url, Config()), address
+def _opened(path: str, options: StorageOptions) -> pa.NativeFile:
+    remote: RemotePath = remote_path(path, options)
+    return remote.open_file()
 
 
 def _matches(name: str, pattern: str) -> bool:

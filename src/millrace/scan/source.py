@@ -18,7 +18,9 @@ from millrace.identity.schemas import check_names, conform_in_pieces, difference
 from millrace.scan import formats, input_files
 from millrace.scan.input_files import InputFile, Paths
 from millrace.scan.partition_folders import PartitionColumns, partition_columns
+from millrace.scan.remote_files import NO_OPTIONS
 from millrace.scan.splits import FileShape, FileSplit, MapInput
+from millrace.storage.storage_options import StorageOptions
 
 _Listed = TypeVar("_Listed")
 _Read = TypeVar("_Read")
@@ -135,9 +137,10 @@ def open_source(
     format: str | None = None,  # noqa: A002 - Spark users know it by this name
     schema: pa.Schema | None = None,
     options: Mapping[str, Any] | None = None,
+    access: StorageOptions = NO_OPTIONS,
 ) -> FileSource:
     """List the files, find their one schema and how they can be cut."""
-    found_files = input_files.find_files(paths)
+    found_files = input_files.find_files(paths, access)
     folders = partition_columns(found_files.files, found_files.bases)
     files = list(folders.values) or found_files.files
     kind = input_files.format_of(files, format)
@@ -149,7 +152,7 @@ def open_source(
             f"unknown {kind} option {unknown[0]!r}\n  found: known are {known}\n"
             "  to fix: use one of these, or leave it out"
         )
-    listed = _identify_all(files, listing)
+    listed = _identify_all(files, listing, access)
     if kind in formats.SELF_DESCRIBING:
         return _partitioned(_self_describing(kind, listed, schema), folders)
     columns = schema or formats.infer_schema(kind, _first_with_rows(kind, listed), chosen)
@@ -184,9 +187,10 @@ def _partitioned(source: FileSource, folders: PartitionColumns) -> FileSource:
 def check_unchanged(file: InputFile) -> None:
     """Raise if the file is no longer the version that was listed."""
     if not file.is_still_there():
+        now = input_files.describe(file.path, file.options)
         raise UserError(
             f"input file {file.path} changed while it was being read\n"
-            f"  listed: {file.size} bytes, found: {input_files.describe(file.path).size} bytes\n"
+            f"  listed: {file.size} bytes, found: {now.size} bytes\n"
             "  to fix: run again when nobody writes to it"
         )
 
@@ -197,7 +201,7 @@ def check_current(source: FileSource) -> None:
         file = shape.file
         same = file.is_still_there()
         if same and file.content is not None:
-            same = input_files.content_checksum(file.path) == file.content
+            same = input_files.content_checksum(file.path, file.options) == file.content
         if not same:
             raise UserError(
                 f"input file {file.path} changed since the dataset was described\n"
@@ -215,13 +219,16 @@ def has_content(recent: Mapping[str, str]) -> bool:
         return False  # Gone or not to be read: then it is not what was recorded.
 
 
-def _identify_all(paths: Sequence[str], listing: Listing) -> list[InputFile]:
+def _identify_all(
+    paths: Sequence[str], listing: Listing, access: StorageOptions
+) -> list[InputFile]:
     def identify(path: str) -> InputFile:
         return input_files.identify(
             path,
             now_ms=listing.now_ms,
             recent_ms=listing.recent_ms,
             by_content=listing.by_content,
+            options=access,
         )
 
     return _of_each(paths, identify)
@@ -235,11 +242,11 @@ def _of_each(files: Sequence[_Listed], read: Callable[[_Listed], _Read]) -> list
         return list(pool.map(read, files))
 
 
-def _first_with_rows(kind: str, listed: Sequence[InputFile]) -> str:
+def _first_with_rows(kind: str, listed: Sequence[InputFile]) -> InputFile:
     """The file that types are inferred from."""
     for file in listed:
-        if not formats.is_empty(file.path):
-            return file.path
+        if not formats.is_empty(file):
+            return file
     raise UserError(
         f"all {kind} files are empty, so their columns are not known\n"
         f"  found: {listed[0].path} and {len(listed) - 1} more\n  to fix: give schema="
@@ -247,7 +254,7 @@ def _first_with_rows(kind: str, listed: Sequence[InputFile]) -> str:
 
 
 def _self_describing(kind: str, listed: list[InputFile], schema: pa.Schema | None) -> FileSource:
-    footers = _of_each(listed, lambda file: formats.footer(kind, file.path))
+    footers = _of_each(listed, lambda file: formats.footer(kind, file))
     expected = plain_schema(schema or footers[0].schema)
     check_names(expected)
     for file, footer in zip(listed, footers, strict=True):

@@ -39,6 +39,7 @@ from millrace.sql.expressions import as_user_error
 from millrace.sql.parser import canonical
 from millrace.sql.spark_text import is_command
 from millrace.sql.sql_mode import SqlMode
+from millrace.storage.storage_options import storage_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -102,9 +103,14 @@ class WorkspaceDatasets:
         text = f"SELECT * FROM {name}({given})"  # noqa: S608 - of a known name and columns
         return self._of(self.views.statement(text, None))
 
-    def view(self, name: str, rows: Dataset | Paths | DataFrame) -> None:
+    def view(
+        self,
+        name: str,
+        rows: Dataset | Paths | DataFrame,
+        access: Mapping[str, str] | None = None,
+    ) -> None:
         """Name rows, for SQL."""
-        self.views.put(name, self._relation(rows))
+        self.views.put(name, self._relation(rows, access))
 
     @property
     def analyzer(self) -> SparkAnalyzer:
@@ -129,19 +135,27 @@ class WorkspaceDatasets:
         options: Mapping[str, Any] | None = None,
         *,
         by_content: bool = False,
+        access: Mapping[str, str] | None = None,
     ) -> Dataset:
-        """Input files as a dataset."""
+        """Input files as a dataset; `access` are the user's `storage_options`."""
         if schema is not None and not isinstance(schema, pa.Schema):
             raise UserError(
                 f"read_{format}: schema is not a schema of Arrow\n  found: {schema!r}\n"
                 '  to fix: give pa.schema({"amount": pa.int64(), ...})'
             )
-        runner, is_plain = self.runner, schema is None and not options
+        runner, is_plain = self.runner, schema is None and not options and access is None
         if format == "parquet" and is_plain and (setting := runner.files_on_spark):
             return self.dataset(runner.scan_files(paths, setting))
         recent_ms = ms(self._config.recent_change)
         listing = Listing(now_ms=_now_ms(), recent_ms=recent_ms, by_content=by_content)
-        source = open_source(paths, listing, format=format, schema=schema, options=options)
+        source = open_source(
+            paths,
+            listing,
+            format=format,
+            schema=schema,
+            options=options,
+            access=storage_options(access),
+        )
         return self.dataset(scan_of(source))
 
     def read_frame(
@@ -183,11 +197,19 @@ class WorkspaceDatasets:
     def _of(self, relation: Relation) -> Dataset:
         return Dataset(relation, self.runner)
 
-    def _relation(self, rows: Dataset | Paths | DataFrame) -> Relation:
+    def _relation(
+        self, rows: Dataset | Paths | DataFrame, access: Mapping[str, str] | None
+    ) -> Relation:
+        is_files = isinstance(rows, str | os.PathLike | list | tuple)
+        if access is not None and not is_files:
+            raise UserError(
+                "storage_options= is for files\n  found: rows that are no files\n"
+                "  to fix: leave it out"
+            )
         if isinstance(rows, Dataset):
             return relation_in(rows)
         if isinstance(rows, str | os.PathLike | list | tuple):
-            return relation_in(self.read_files(rows, "parquet"))
+            return relation_in(self.read_files(rows, "parquet", access=access))
         from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - reading needs no Spark
 
         return relation_of(frame_scan(rows, None, self._config))

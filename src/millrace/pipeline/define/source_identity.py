@@ -66,7 +66,7 @@ def _of_plan(plan: Node) -> tuple[list[str], list[str]]:
 
 
 def _of_file(file: InputFile) -> dict[str, Any]:
-    if file.by_content:
+    if file.by_content or file.tag is not None:
         return file.identity()
     return {"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns}
 
