@@ -42,6 +42,7 @@ from rich.table import Table
 import millrace as mr
 from millrace.config import Config
 from millrace.journal.broker import Broker
+from millrace.journal.core.read_request import ReadRequest
 from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.owner_endpoint import JournalAddress
 from millrace.workspace import runtime_of
@@ -110,7 +111,7 @@ def reader(broker: Broker, number: int, _count: int) -> Callable[[], int]:
     at = dict.fromkeys(names, 0)
 
     def read() -> int:
-        found = broker.read_many(at)
+        found = broker.read_many(ReadRequest(offsets=at))
         rows = sum(one.num_rows for one in found.values())
         at.update({name: one.next_offset for name, one in found.items()})
         if not rows:

@@ -22,6 +22,7 @@ from pathlib import Path
 from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.journal.core.clocks import clock_at
+from millrace.journal.core.read_request import ReadRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.reads import SCHEMA, Measured, show, stamped, workspace
@@ -55,7 +56,9 @@ def read_all(broker: Broker, names: list[str]) -> int:
     for begin in range(0, len(names), CALL_JOURNALS):
         offsets: dict[str, int] = dict.fromkeys(names[begin : begin + CALL_JOURNALS], 0)
         while offsets:
-            many = broker.read_many(offsets, rows_max=1_000_000, bytes_max=2**28, isolation="raw")
+            many = broker.read_many(
+                ReadRequest(offsets=offsets, rows_max=1_000_000, bytes_max=2**28, isolation="raw")
+            )
             rows += sum(int(joined.counts.sum()) for joined in many.joined())
             left = zip(many.journals, many.nexts, many.ends, strict=True)
             offsets = {name: next_ for name, next_, end in left if next_ < end}

@@ -17,6 +17,7 @@ from tests.unit.transport.owner_kit import QUICK, SCHEMA, all_values, client_of,
 
 from millrace.errors import DataLost, JournalUnknown, OffsetOutOfRange
 from millrace.journal.broker import Broker
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import ManyRows
 from millrace.journal.core.row_format import OFFSET
 from millrace.journal.core.values import Fetched, Isolation, KafkaPlace
@@ -49,10 +50,10 @@ def test_a_joined_process_reads_what_the_owner_would_give_and_the_owner_reads_no
         opened = here.client.producer("open")
         opened.append("a", column(777))
         assert all_values(here.client, "a") == expected
-        many = here.client.read_many({"a": 0})["a"]
+        many = here.client.read_many(ReadRequest(offsets={"a": 0}))["a"]
         raw = here.client.read("a", 0, isolation="raw")
         at_end = here.client.read("a", int(many.next_offset))
-        nothing = here.client.read_many({"a": int(many.next_offset)})
+        nothing = here.client.read_many(ReadRequest(offsets={"a": int(many.next_offset)}))
         assert here.served == []
         assert (at_end.num_rows, at_end.next_offset, dict(nothing)) == (0, many.next_offset, {})
         assert many.stored().equals(here.broker.read("a", 0).stored())
@@ -107,11 +108,13 @@ def look(
         assert fetched.num_rows or fetched.next_offset == fetched.end_offset
         check_begin(fetched, KafkaBroker.read(broker, name, offset, isolation=isolation))
     many = client.read_many(
-        offsets,
-        rows_max=rows_max,
-        bytes_max=bytes_max,
-        bytes_each_max=each_max,
-        isolation=isolation,
+        ReadRequest(
+            offsets=offsets,
+            rows_max=rows_max,
+            bytes_max=bytes_max,
+            bytes_each_max=each_max,
+            isolation=isolation,
+        )
     )
     assert list(many) == [name for name in names if name in many]
     for name, fetched in many.items():
@@ -140,7 +143,9 @@ def test_many_journals_are_read_by_the_reader_and_topics_of_others_by_the_owner(
         for number, name in enumerate(names):
             here.client.append(name, column(*[number] * (1 + number)))
         many = here.client.read_many(
-            {**dict.fromkeys(names, 0), "outside": 0, "gone": 0}, missing="tell"
+            ReadRequest(
+                offsets={**dict.fromkeys(names, 0), "outside": 0, "gone": 0}, missing="tell"
+            )
         )
         assert isinstance(many, ManyRows)
         assert [many[name].rows()["x"].to_pylist() for name in names] == [
@@ -189,7 +194,7 @@ def test_rows_that_somebody_removed_from_kafka_are_lost_and_never_empty(
     patient = PATIENT.with_options(kafka_timeout=3)
     with joined(kafka.url, tmp_path, SHORT, patient) as here:
         filled(here.client)
-        topic = here.broker.locate({"a": 0}).topics[0].topic
+        topic = here.broker.locate(ReadRequest(offsets={"a": 0})).topics[0].topic
         at = int(here.client.read("a", 0, rows_max=10).next_offset)
         messages = others.read(topic, 20)
         if harm == "cut":

@@ -28,6 +28,7 @@ from millrace.errors import (
     UnsupportedType,
     UserError,
 )
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_format import Flag
 from millrace.journal.kafka.kafka_broker import KafkaBroker
 from millrace.testing.kafka_server import KafkaServer
@@ -455,7 +456,9 @@ def test_rows_of_a_plain_topic_have_one_clock_however_they_are_read(
         for _ in range(12):
             at = chosen.randrange(400)
             count = chosen.choice([1, 7, 70, 400])
-            found = broker.read_many({"theirs": at}, isolation="raw", rows_max=count)["theirs"]
+            found = broker.read_many(
+                ReadRequest(offsets={"theirs": at}, isolation="raw", rows_max=count)
+            )["theirs"]
             stored = found.stored()
             assert stored["_mr_clock"].to_pylist() == expected[at : at + count]
             assert stored["_mr_offset"].to_pylist() == list(range(at, min(at + count, 400)))

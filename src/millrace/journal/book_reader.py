@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
 
 import pyarrow as pa
 
@@ -19,6 +18,7 @@ from millrace.journal.core.book import MOVED, VERSION, Book, Journal
 from millrace.journal.core.committed_rows import RolledBackRange
 from millrace.journal.core.journal_names import NO_JOURNAL, Offset, Selector
 from millrace.journal.core.read_limits import ReadLimits, RowCollector, Stored
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import Formats, ManyRows, many_rows
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import (
@@ -34,11 +34,7 @@ from millrace.journal.core.values import (
 )
 from millrace.journal.group_commit import GroupCommit
 from millrace.journal.moved_journals import MovedLately
-from millrace.limits import MIB
 from millrace.wakeup import WakeUp
-
-JOURNAL_READ_BYTES_MAX: Final = 16 * MIB
-"""About how many bytes one read returns, unless the caller says otherwise."""
 
 Labels = Mapping[str, str | Sequence[str]]
 
@@ -118,42 +114,18 @@ class BookReader(ABC):
         isolation: Isolation = "committed",
     ) -> Fetched:
         """See `Broker.read`."""
-        limits = self._limits(rows_max, bytes_max)
+        request = ReadRequest(offsets={name: offset}, rows_max=rows_max, bytes_max=bytes_max)
+        limits = request.limits(self._config)
         return self._fetch(name, Offset(offset), limits.rows, limits.bytes, isolation)
 
-    def read_many(
-        self,
-        offsets: Mapping[str, int],
-        *,
-        rows_max: int | None = None,
-        bytes_max: int | None = None,
-        bytes_each_max: int | None = None,
-        isolation: Isolation = "committed",
-        missing: Missing = "raise",
-    ) -> ManyRows:
+    def read_many(self, request: ReadRequest) -> ManyRows:
         """See `Broker.read_many`."""
-        limits = self._limits(rows_max, bytes_max, bytes_each_max)
-        return self._many(offsets, limits, isolation, missing)
+        fetched = self._fetched(request, request.limits(self._config))
+        return many_rows(_checked_problems(fetched, request.missing), self._formats)
 
-    def locate(
-        self,
-        offsets: Mapping[str, int],
-        *,
-        rows_max: int | None = None,
-        bytes_max: int | None = None,
-        bytes_each_max: int | None = None,
-        isolation: Isolation = "committed",
-        missing: Missing = "raise",
-    ) -> ManyRows:
+    def locate(self, request: ReadRequest) -> ManyRows:
         """See `Broker.locate`: nothing is in files that others see."""
-        return self.read_many(
-            offsets,
-            rows_max=rows_max,
-            bytes_max=bytes_max,
-            bytes_each_max=bytes_each_max,
-            isolation=isolation,
-            missing=missing,
-        )
+        return self.read_many(request)
 
     def standing(self, producer: ProducerId) -> ProducerProgress:
         """See `Broker.standing`."""
@@ -253,29 +225,15 @@ class BookReader(ABC):
             end_offset=end,
         )
 
-    def _limits(
-        self, rows_max: int | None, bytes_max: int | None, bytes_each_max: int | None = None
-    ) -> ReadLimits:
-        """How many rows and bytes a read returns."""
-        return limits_of(self._config, rows_max, bytes_max, bytes_each_max)
-
-    def _many(
-        self, offsets: Mapping[str, int], limits: ReadLimits, isolation: Isolation, missing: Missing
-    ) -> ManyRows:
-        fetched = self._fetched(offsets, limits, isolation)
-        return many_rows(_checked_problems(fetched, missing), self._formats)
-
-    def _fetched(
-        self, offsets: Mapping[str, int], limits: ReadLimits, isolation: Isolation
-    ) -> Iterator[Fetched]:
+    def _fetched(self, request: ReadRequest, limits: ReadLimits) -> Iterator[Fetched]:
         """What there is of many journals, until a limit is reached, and what is wrong with some."""
         rows_left, bytes_left = limits.rows, limits.bytes
-        for name, offset in offsets.items():
+        for name, offset in request.offsets.items():
             if rows_left <= 0 or bytes_left <= 0:
                 return
             size = min(bytes_left, limits.bytes_each)
             try:
-                fetched = self._fetch(name, Offset(offset), rows_left, size, isolation)
+                fetched = self._fetch(name, Offset(offset), rows_left, size, request.isolation)
             except (JournalUnknown, OffsetOutOfRange) as problem:
                 yield Fetched.failed(name, Offset(offset), problem)
                 continue
@@ -338,15 +296,6 @@ def _checked_problems(fetched: Iterable[Fetched], missing: Missing) -> Iterator[
         if rows.problem is not None and missing == "raise":
             raise rows.problem
         yield rows
-
-
-def limits_of(
-    config: Config, rows_max: int | None, bytes_max: int | None, bytes_each_max: int | None
-) -> ReadLimits:
-    """How many rows and bytes a read returns, unless the caller says otherwise."""
-    size = bytes_max or JOURNAL_READ_BYTES_MAX
-    rows = rows_max or config.journal_read_rows_max
-    return ReadLimits(rows, size, min(size, bytes_each_max or size))
 
 
 def out_of_range(journal: Journal, offset: Offset) -> OffsetOutOfRange:

@@ -26,6 +26,7 @@ from millrace.journal.call_rules import (
 )
 from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.number_ranges import Int64, Seconds, Span
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import ManyRows
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import (
@@ -36,7 +37,6 @@ from millrace.journal.core.values import (
     JournalInfo,
     KafkaPlace,
     Lease,
-    Missing,
     MovedJournals,
     Position,
     ProducerProgress,
@@ -257,16 +257,7 @@ class Broker(Protocol):
         """Rows from an offset on; at least one if there is one, even above the limits."""
 
     @reads
-    def read_many(
-        self,
-        offsets: Mapping[str, Int64],
-        *,
-        rows_max: Span | None = None,
-        bytes_max: Span | None = None,
-        bytes_each_max: Span | None = None,
-        isolation: Isolation = "committed",
-        missing: Missing = "raise",
-    ) -> ManyRows:
+    def read_many(self, request: ReadRequest) -> ManyRows:
         """Rows of many journals, in the order given, until a limit over all of them is reached.
 
         Of each journal no more than `bytes_each_max` is read, if given, and then the next one is.
@@ -277,16 +268,7 @@ class Broker(Protocol):
         """
 
     @reads
-    def locate(
-        self,
-        offsets: Mapping[str, Int64],
-        *,
-        rows_max: Span | None = None,
-        bytes_max: Span | None = None,
-        bytes_each_max: Span | None = None,
-        isolation: Isolation = "committed",
-        missing: Missing = "raise",
-    ) -> ManyRows:
+    def locate(self, request: ReadRequest) -> ManyRows:
         """What `read_many` would return, for a reader that fetches rows from files itself.
 
         Of a journal in Kafka it is where its rows are: the reader keeps the limits itself. Rows

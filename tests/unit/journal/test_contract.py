@@ -30,6 +30,7 @@ from millrace.errors import (
     UserError,
 )
 from millrace.journal.broker import Broker
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_format import Flag, ProducerId
 from millrace.journal.core.values import ANYTHING, Adopt, Publish
 from millrace.wakeup import WakeUp, WorkerThread, join
@@ -246,9 +247,9 @@ def test_many_journals_are_read_in_one_call(broker: Broker) -> None:
     broker.append("a", column([1, 2]))
     broker.append("c", column([3, 4]))
 
-    both = broker.read_many({"a": 0, "b": 0, "c": 1})
+    both = broker.read_many(ReadRequest(offsets={"a": 0, "b": 0, "c": 1}))
     assert {name: values(each) for name, each in both.items()} == {"a": [1, 2], "c": [4]}
-    limited = broker.read_many({"a": 0, "c": 0}, rows_max=2)
+    limited = broker.read_many(ReadRequest(offsets={"a": 0, "c": 0}, rows_max=2))
     assert {name: values(each) for name, each in limited.items()} == {"a": [1, 2]}
 
 

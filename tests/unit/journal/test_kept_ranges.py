@@ -13,6 +13,7 @@ from tests.unit.journal.journal_kit import SCHEMA, column, values
 from millrace.config import Config
 from millrace.errors import Corrupt, OffsetOutOfRange
 from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.embedded.ledger import table_reader
 from millrace.journal.embedded.ledger.ledger_port import AppendRange, InSegment
@@ -36,7 +37,9 @@ def filled(folder: Path, config: Config) -> EmbeddedBroker:
 
 def read_in_parts(broker: EmbeddedBroker) -> dict[str, list[int]]:
     at, found = dict.fromkeys(NAMES, 0), {name: [] for name in NAMES}  # type: ignore[var-annotated]
-    while some := broker.read_many(at, isolation="raw", bytes_each_max=100_000):
+    while some := broker.read_many(
+        ReadRequest(offsets=at, isolation="raw", bytes_each_max=100_000)
+    ):
         for name, each in some.items():
             found[name] += values(each)
             at[name] = each.next_offset
@@ -89,7 +92,9 @@ def test_a_range_that_was_merged_while_a_reader_is_inside_is_looked_up_again(
     for first in range(0, 10_000, 1_000):
         broker.append("j", column(range(first, first + 1_000)))
         broker.tidy()
-    begun = broker.read_many({"j": 0}, isolation="raw", bytes_each_max=10_000)["j"]
+    begun = broker.read_many(ReadRequest(offsets={"j": 0}, isolation="raw", bytes_each_max=10_000))[
+        "j"
+    ]
     assert 0 < begun.next_offset < 1_000, "inside the first range"
     (range_,) = broker._partly._ranges.values()
     assert isinstance(range_.where, InSegment)
@@ -97,7 +102,9 @@ def test_a_range_that_was_merged_while_a_reader_is_inside_is_looked_up_again(
     moved = replace(range_, where=replace(range_.where, file="segments/gone"))
     broker._partly.note(moved, begun.next_offset)
     at, found = begun.next_offset, values(begun)
-    while some := broker.read_many({"j": at}, isolation="raw", bytes_each_max=10_000):
+    while some := broker.read_many(
+        ReadRequest(offsets={"j": at}, isolation="raw", bytes_each_max=10_000)
+    ):
         found += values(some["j"])
         at = some["j"].next_offset
     assert found == list(range(10_000))
@@ -106,15 +113,19 @@ def test_a_range_that_was_merged_while_a_reader_is_inside_is_looked_up_again(
 
 def test_truncated_rows_are_not_read_by_what_is_remembered(tmp_path: Path) -> None:
     broker = filled(tmp_path, Config())
-    some = broker.read_many(dict.fromkeys(NAMES, 0), isolation="raw", bytes_each_max=10_000)
+    some = broker.read_many(
+        ReadRequest(offsets=dict.fromkeys(NAMES, 0), isolation="raw", bytes_each_max=10_000)
+    )
     at = {name: each.next_offset for name, each in some.items()}
     broker.truncate_before(NAMES[0], 9_000, force=True)
     with pytest.raises(OffsetOutOfRange):
-        broker.read_many(at, isolation="raw", bytes_each_max=10_000)
+        broker.read_many(ReadRequest(offsets=at, isolation="raw", bytes_each_max=10_000))
     broker.delete(NAMES[1])
     broker.create(NAMES[1], SCHEMA)
     broker.append(NAMES[1], column([7]))
-    assert values(broker.read_many({NAMES[1]: 0}, isolation="raw")[NAMES[1]]) == [7]
+    assert values(
+        broker.read_many(ReadRequest(offsets={NAMES[1]: 0}, isolation="raw"))[NAMES[1]]
+    ) == [7]
     broker.close()
 
 
@@ -163,7 +174,7 @@ def test_ranges_are_looked_up_in_pages(tmp_path: Path, monkeypatch: pytest.Monke
     for page in (1, 2, 3, 7, 35, 36):
         monkeypatch.setattr(table_reader, "_PAGE_RANGES", page)
         monkeypatch.setattr(table_reader, "_GROUP_BYTES_MAX", 500 * page)
-        found = broker.read_many(dict.fromkeys(NAMES, 2), isolation="raw")
+        found = broker.read_many(ReadRequest(offsets=dict.fromkeys(NAMES, 2), isolation="raw"))
         assert list(found) == NAMES
         assert [values(each) for each in found.values()] == [[2, 3, 4, 5, 6]] * len(NAMES)
     broker.close()

@@ -10,8 +10,9 @@ from tests.unit.journal.journal_kit import SCHEMA, Place, column, stamped, value
 
 from millrace.errors import JournalUnknown, OffsetOutOfRange
 from millrace.journal.broker import Broker
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_format import Flag
-from millrace.journal.core.values import MovedJournals
+from millrace.journal.core.values import Isolation, MovedJournals
 
 TEXTS = pa.schema([("t", pa.string())])
 
@@ -126,7 +127,7 @@ def test_many_journals_are_read_in_one_call_each_from_its_own_offset(broker: Bro
     wanted = {name: number // 2 for number, name in enumerate(names)}
 
     for isolation in ("committed", "raw"):
-        found = broker.read_many(wanted, isolation=isolation)
+        found = broker.read_many(ReadRequest(offsets=wanted, isolation=isolation))
         assert list(found) == names
         assert [each.id for each in found.values()] == [each.id for each in made]
         for number, name in enumerate(names):
@@ -135,7 +136,7 @@ def test_many_journals_are_read_in_one_call_each_from_its_own_offset(broker: Bro
             assert offsets == list(range(number // 2, number + 1))
             assert found[name].next_offset == found[name].end_offset == number + 1
     ends = {name: number + 1 for number, name in enumerate(names)}
-    assert broker.read_many(ends, isolation="raw") == {}
+    assert broker.read_many(ReadRequest(offsets=ends, isolation="raw")) == {}
 
 
 def test_a_limit_over_all_journals_ends_a_raw_read_and_the_next_goes_on(broker: Broker) -> None:
@@ -146,7 +147,7 @@ def test_a_limit_over_all_journals_ends_a_raw_read_and_the_next_goes_on(broker: 
         broker.append(name, column(range(3, 7)))
     at, found, calls = dict.fromkeys(names, 0), {name: [] for name in names}, 0  # type: ignore[var-annotated]
     while True:
-        some = broker.read_many(at, isolation="raw", rows_max=5)
+        some = broker.read_many(ReadRequest(offsets=at, isolation="raw", rows_max=5))
         if not some:
             break
         assert 0 < sum(each.num_rows for each in some.values()) <= 5
@@ -158,7 +159,9 @@ def test_a_limit_over_all_journals_ends_a_raw_read_and_the_next_goes_on(broker: 
 
     assert list(found.values()) == [list(range(7))] * 5
     assert calls == 7
-    one = broker.read_many(dict.fromkeys(names, 0), isolation="raw", bytes_max=1)
+    one = broker.read_many(
+        ReadRequest(offsets=dict.fromkeys(names, 0), isolation="raw", bytes_max=1)
+    )
     assert [values(each) for each in one.values()] == [[0]]
 
 
@@ -168,7 +171,7 @@ def test_a_raw_read_of_many_shows_open_rows_and_acks_with_their_hints(broker: Br
     broker.append_stamped("a", stamped(*rows, hints=[b]))
     broker.append_stamped("b", stamped(*rows[:2], hints=[a]))
 
-    found = broker.read_many({"a": 1, "b": 0}, isolation="raw")
+    found = broker.read_many(ReadRequest(offsets={"a": 1, "b": 0}, isolation="raw"))
     assert found["a"].stored()["_mr_clock"].to_pylist() == [12, 20]
     assert found["a"].stored()["_mr_hints"].to_pylist() == [[b], None]
     assert found["b"].stored()["_mr_flag"].to_pylist() == [Flag.CONTINUE, Flag.ACK]
@@ -183,7 +186,7 @@ def test_journals_of_different_schemas_are_read_together(broker: Broker) -> None
         broker.append(name, rows)
         broker.append(name, rows)
 
-    found = broker.read_many(dict.fromkeys(names, 1), isolation="raw")
+    found = broker.read_many(ReadRequest(offsets=dict.fromkeys(names, 1), isolation="raw"))
     assert list(found) == names
     for number, name in enumerate(names):
         if number % 2:
@@ -193,7 +196,7 @@ def test_journals_of_different_schemas_are_read_together(broker: Broker) -> None
 
 
 @pytest.mark.parametrize("isolation", ["raw", "committed"])
-def test_a_journal_that_cannot_be_read_is_named(broker: Broker, isolation: str) -> None:
+def test_a_journal_that_cannot_be_read_is_named(broker: Broker, isolation: Isolation) -> None:
     for name in ("a", "cut", "gone", "b"):
         broker.create(name, SCHEMA)
         broker.append(name, column(range(4)))
@@ -203,11 +206,13 @@ def test_a_journal_that_cannot_be_read_is_named(broker: Broker, isolation: str) 
     broker.create("far", SCHEMA)
 
     with pytest.raises(OffsetOutOfRange, match="offset 1 of journal 'cut' was truncated"):
-        broker.read_many(wanted, isolation=isolation)  # type: ignore[arg-type]
+        broker.read_many(ReadRequest(offsets=wanted, isolation=isolation))
     with pytest.raises(JournalUnknown, match="there is no journal 'gone'"):
-        broker.read_many({"gone": 0, "a": 0}, isolation=isolation)  # type: ignore[arg-type]
+        broker.read_many(ReadRequest(offsets={"gone": 0, "a": 0}, isolation=isolation))
 
-    found = broker.read_many({**wanted, "far": 9}, isolation=isolation, missing="tell")  # type: ignore[arg-type]
+    found = broker.read_many(
+        ReadRequest(offsets={**wanted, "far": 9}, isolation=isolation, missing="tell")
+    )
     problems = {name: type(each.problem) for name, each in found.items() if each.problem}
     assert problems == {
         "cut": OffsetOutOfRange,
@@ -221,7 +226,9 @@ def test_a_journal_that_cannot_be_read_is_named(broker: Broker, isolation: str) 
 
 
 @pytest.mark.parametrize("isolation", ["raw", "committed"])
-def test_joined_rows_are_those_of_each_journal_in_order(broker: Broker, isolation: str) -> None:
+def test_joined_rows_are_those_of_each_journal_in_order(
+    broker: Broker, isolation: Isolation
+) -> None:
     names = [f"j/{number}" for number in range(9)]
     for number, name in enumerate(names):
         broker.create(name, TEXTS if number % 3 == 1 else SCHEMA)
@@ -233,7 +240,9 @@ def test_joined_rows_are_those_of_each_journal_in_order(broker: Broker, isolatio
     broker.append_stamped("j/0", stamped((None, 7, 0, Flag.ACK)))  # Rolls these back.
     broker.delete("j/8")
 
-    found = broker.read_many(dict.fromkeys(names, 1), isolation=isolation, missing="tell")  # type: ignore[arg-type]
+    found = broker.read_many(
+        ReadRequest(offsets=dict.fromkeys(names, 1), isolation=isolation, missing="tell")
+    )
     by_journal: dict[str, list[pa.RecordBatch]] = {name: [] for name in names}
     for joined in found.joined():
         assert len({str(batch.schema) for batch in joined.batches}) == 1
@@ -257,7 +266,9 @@ def test_many_journals_are_read_in_small_parts(broker: Broker) -> None:
         broker.append(name, column(range(10_000)))
         broker.append(name, column(range(10_000, 12_000)))
     at, found = dict.fromkeys(names, 0), {name: [] for name in names}  # type: ignore[var-annotated]
-    while some := broker.read_many(at, isolation="raw", bytes_each_max=100_000):
+    while some := broker.read_many(
+        ReadRequest(offsets=at, isolation="raw", bytes_each_max=100_000)
+    ):
         assert list(some) == names
         for name, each in some.items():
             assert 0 < each.num_rows < 5_000

@@ -15,6 +15,7 @@ from tests.unit.journal.test_kills import unnamed_files
 from millrace.config import Config
 from millrace.errors import Corrupt
 from millrace.journal.core.journal_names import JournalId
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.embedded.ledger_bytes import LedgerBytes
 
@@ -115,7 +116,7 @@ def test_small_journals_share_a_file_and_large_ones_have_their_own(tmp_path: Pat
     folders = {path.name for path in tmp_path.glob("segments/*/")}
 
     assert folders == {"0", str(broker.get("large").id)}
-    found = broker.read_many(dict.fromkeys(names, 1), isolation="raw")
+    found = broker.read_many(ReadRequest(offsets=dict.fromkeys(names, 1), isolation="raw"))
     assert [each.rows()["x"].to_pylist() for each in found.values()] == [[1, 2]] * 60
     assert read_all(broker, "large") == [value for value in range(20) for _ in range(200)]
     broker.close()
@@ -162,7 +163,9 @@ def test_a_bad_byte_in_a_shared_file_is_told_to_who_reads_that_journal_alone(
     assert str(file) in text
     assert repr(bad) in text
     with pytest.raises(Corrupt, match=repr(bad)):
-        broker.read_many(dict.fromkeys(names, 0), isolation="raw", missing="tell")
+        broker.read_many(
+            ReadRequest(offsets=dict.fromkeys(names, 0), isolation="raw", missing="tell")
+        )
     broker.close()
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millrace.errors import UserError
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.values import Anything, Lease, Publish
 
 _TEXT: Final = ((str,), "text")
@@ -29,6 +30,7 @@ _TYPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
 }
 _LEASE: Final = ((Lease,), "the lease that acquire() returned")
 _MAYBE_LEASE: Final = ((Lease, type(None)), "the lease that acquire() returned, or nothing")
+_READ_REQUEST: Final = ((ReadRequest,), "a ReadRequest")
 _LABELS: Final = ((Mapping, type(None)), "a dict of texts")
 
 
@@ -47,6 +49,8 @@ def check_arguments(call: str, given: Mapping[str, Any]) -> None:
 def _allowed(call: str, name: str) -> tuple[tuple[type, ...], str]:
     if name == "lease":
         return _LEASE if call in ("renew", "release") else _MAYBE_LEASE
+    if name == "request" and call in ("read_many", "locate"):
+        return _READ_REQUEST
     if name == "labels" and call in ("create", "list", "watch"):
         return _LABELS
     return _TYPES.get(name, ((object,), "something else"))

@@ -21,7 +21,8 @@ from millrace.journal.book_reader import out_of_range
 from millrace.journal.core.book import Book, Journal, RangeKind
 from millrace.journal.core.committed_rows import RolledBackRange
 from millrace.journal.core.journal_names import JournalId, Offset
-from millrace.journal.core.read_limits import ReadLimits, Stored
+from millrace.journal.core.read_limits import Stored
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import (
     ALONE_BYTES,
     FileSpot,
@@ -32,7 +33,7 @@ from millrace.journal.core.row_bundles import (
     sliced,
 )
 from millrace.journal.core.row_format import Flag, bare_rows
-from millrace.journal.core.values import Isolation, Missing
+from millrace.journal.core.values import Isolation
 from millrace.journal.embedded import many_journals
 from millrace.journal.embedded.ledger.ledger_port import AppendRange, InLedger, InSegment, Ledger
 from millrace.journal.embedded.partly_read import PartlyRead, in_turn
@@ -108,48 +109,18 @@ class SegmentReader(BookBroker):
             return [_stamped(data, range_, journal)]
         return messages(data, self._formats.of(journal.schema).stored)
 
-    def read_many(
-        self,
-        offsets: Mapping[str, int],
-        *,
-        rows_max: int | None = None,
-        bytes_max: int | None = None,
-        bytes_each_max: int | None = None,
-        isolation: Isolation = "committed",
-        missing: Missing = "raise",
-    ) -> ManyRows:
+    def read_many(self, request: ReadRequest) -> ManyRows:
         """See `Broker.read_many`. Raw rows, of which nothing is left out, are joined as stored."""
-        limits = self._limits(rows_max, bytes_max, bytes_each_max)
-        if isolation != "raw":
-            return self._many(offsets, limits, isolation, missing)
-        rows = self._joined(offsets, limits)
-        if missing == "raise":
-            rows.raise_problem()
-        return rows
+        return self._joined(request) if request.is_raw else super().read_many(request)
 
-    def locate(
-        self,
-        offsets: Mapping[str, int],
-        *,
-        rows_max: int | None = None,
-        bytes_max: int | None = None,
-        bytes_each_max: int | None = None,
-        isolation: Isolation = "committed",
-        missing: Missing = "raise",
-    ) -> ManyRows:
+    def locate(self, request: ReadRequest) -> ManyRows:
         """See `Broker.locate`."""
-        limits = self._limits(rows_max, bytes_max, bytes_each_max)
-        rows = self._joined(offsets, limits, Locating(isolation, is_only=len(offsets) == 1))
-        if missing == "raise":
-            rows.raise_problem()
-        return rows
+        return self._joined(request, Locating(request.isolation, is_only=request.is_single))
 
-    def _joined(
-        self, offsets: Mapping[str, int], limits: ReadLimits, locating: Locating | None = None
-    ) -> ManyRows:
+    def _joined(self, request: ReadRequest, locating: Locating | None = None) -> ManyRows:
         rows, packing = ManyRows(), Packing()
-        starts = self._starts(rows, offsets, locating)
-        choosing = many_journals.RangeChooser(*limits)
+        starts = self._starts(rows, request.offsets, locating)
+        choosing = many_journals.RangeChooser(*request.limits(self._config))
         for begin in range(0, len(starts), _PAGE_JOURNALS):
             page = starts[begin : begin + _PAGE_JOURNALS]
             for chosen in self._choose(choosing, page) if not choosing.is_full() else ():
@@ -163,6 +134,8 @@ class SegmentReader(BookBroker):
                 else:
                     self._partly.note(chosen.ranges[-1], chosen.next)
         rows.bundles = packing.bundles
+        if request.missing == "raise":
+            rows.raise_problem()
         return rows
 
     def _starts(

@@ -5,14 +5,14 @@ Invariant: how far a reader may go, and what was rolled back below that, are of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from millrace.errors import JournalUnknown, OffsetOutOfRange
 from millrace.journal.book_reader import out_of_range
 from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import Formats, ManyRows, Packing, TopicSpot
-from millrace.journal.core.values import Fetched, Isolation, KafkaPlace, Missing
+from millrace.journal.core.values import Fetched, Isolation, KafkaPlace
 from millrace.journal.kafka.plain_topics_broker import PlainTopicsBroker
 from millrace.journal.kafka.topic_reading import Fetching
 from millrace.journal.kafka.topics import plain_spot
@@ -30,21 +30,12 @@ class LocatingBroker(PlainTopicsBroker):
         """See `Broker.direct_cluster`."""
         return self._cluster.place
 
-    def locate(
-        self,
-        offsets: Mapping[str, int],
-        *,
-        rows_max: int | None = None,
-        bytes_max: int | None = None,
-        bytes_each_max: int | None = None,
-        isolation: Isolation = "committed",
-        missing: Missing = "raise",
-    ) -> ManyRows:
+    def locate(self, request: ReadRequest) -> ManyRows:
         """See `Broker.locate`. Topics of others are read here: their clocks are counted here."""
-        limits = self._limits(rows_max, bytes_max, bytes_each_max)
-        rows, packing, is_only = ManyRows(), Packing(), len(offsets) == 1
+        limits, isolation = request.limits(self._config), request.isolation
+        rows, packing, is_only = ManyRows(), Packing(), request.is_single
         rows_left, bytes_left = limits.rows, limits.bytes
-        for name, given in offsets.items():
+        for name, given in request.offsets.items():
             if rows_left <= 0 or bytes_left <= 0:
                 break
             offset, size = Offset(given), min(bytes_left, limits.bytes_each)
@@ -63,7 +54,7 @@ class LocatingBroker(PlainTopicsBroker):
                 continue
             rows_left, bytes_left = rows_left - count, bytes_left - row_bytes
         rows.bundles = packing.bundles
-        if missing == "raise":
+        if request.missing == "raise":
             rows.raise_problem()
         return rows
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from millrace.errors import JournalUnknown
 from millrace.journal.broker import Broker
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.values import JournalInfo, Position
 from millrace.pipeline.core import call_records, hops
 from millrace.pipeline.core.call_records import CallRecord, Totals
@@ -206,7 +207,7 @@ def last_calls(broker: Broker, positions: Sequence[Position]) -> dict[str, CallR
         if not missing:
             break
         offsets = {p.journal: max(p.start, p.end - back) for p in missing}
-        for name, fetched in broker.read_many(offsets).items():
+        for name, fetched in broker.read_many(ReadRequest(offsets=offsets)).items():
             records = call_records.from_rows(fetched.rows())
             if records:
                 last_records[name] = records[-1]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from millrace.errors import JournalUnknown, OffsetOutOfRange
 from millrace.journal.broker import Broker
 from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import ManyRows, many_rows
 from millrace.journal.core.values import Fetched
 from millrace.reads.model.tags import Ints, Tag, journal_of, journals_of
@@ -67,12 +68,14 @@ def _together(broker: Broker, request: Fetch) -> Iterator[FetchedTags]:
         batch = {name: (tag, offset) for tag, name, offset in reversed(left)}
         bytes_max = 2 * request.bytes_each * len(batch)  # No limit but that of each journal.
         rows = broker.read_many(
-            {name: offset for name, (_, offset) in batch.items()},
-            rows_max=_ROWS_MAX,
-            bytes_max=bytes_max,
-            bytes_each_max=request.bytes_each,
-            isolation="raw",
-            missing="tell",
+            ReadRequest(
+                offsets={name: offset for name, (_, offset) in batch.items()},
+                rows_max=_ROWS_MAX,
+                bytes_max=bytes_max,
+                bytes_each_max=request.bytes_each,
+                isolation="raw",
+                missing="tell",
+            )
         )
         tags = np.array([batch[name][0] for name in rows.journals], np.int64)
         offsets = np.array([batch[name][1] for name in rows.journals], np.int64)

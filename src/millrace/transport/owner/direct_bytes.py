@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from millrace.errors import FormatError, JournalUnknown, SchemaMismatch, StorageError
-from millrace.journal.book_reader import limits_of
-from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import ManyRows, many_rows
 from millrace.journal.core.row_format import check_stamped
 from millrace.journal.core.values import (
@@ -165,12 +164,11 @@ class DirectBytes:
             return None
         return replace(file, path=f"{ADOPTED}/{name}")
 
-    def read(self, name: str, offset: int, given: Mapping[str, Any]) -> Fetched | None:
+    def read(self, request: ReadRequest) -> Fetched | None:
         """Read a journal, what is in files by this process; None if the owner is to read."""
-        more = {"bytes_each_max": None, "missing": "raise"}
-        at = Offset(offset)
+        ((name, at),) = request.offsets.items()
         while True:
-            fetched = self._read({**given, **more, "offsets": {name: at}})
+            fetched = self._read(replace(request, offsets={name: at}))
             if fetched is None or name not in fetched:
                 return None
             rows = fetched[name]
@@ -178,29 +176,28 @@ class DirectBytes:
                 return rows
             at = rows.next_offset  # None of these was committed.
 
-    def read_many(self, given: Mapping[str, Any]) -> ManyRows | None:
+    def read_many(self, request: ReadRequest) -> ManyRows | None:
         """The same of many journals."""
-        offsets: Mapping[str, int] = given["offsets"]
-        rows_of_many = self._read(given)
-        if rows_of_many is None or (len(offsets) > 1 and not rows_of_many.mixed):
+        rows_of_many = self._read(request)
+        if rows_of_many is None or not (request.is_single or rows_of_many.mixed):
             return rows_of_many
         fetched = dict(rows_of_many)
-        some = {key: given[key] for key in ("rows_max", "bytes_max", "isolation")}
+        single = replace(request, bytes_each_max=None, missing="raise")
         for name, rows in list(fetched.items()):
-            if rows.problem is None and rows.next_offset == offsets[name]:
+            if rows.problem is None and rows.next_offset == request.offsets[name]:
                 del fetched[name]
             elif rows.problem is None and not rows.batches and rows.next_offset < rows.end_offset:
-                further = self.read(name, rows.next_offset, some)
+                further = self.read(replace(single, offsets={name: rows.next_offset}))
                 if further is None:
                     return None
                 fetched[name] = further
         return many_rows(fetched.values())
 
-    def _read(self, given: Mapping[str, Any]) -> ManyRows | None:
-        fetch = self._fetcher(given)
+    def _read(self, request: ReadRequest) -> ManyRows | None:
+        fetch = self._fetcher(request)
         if fetch is None:
             return None
-        rows: ManyRows = self._caller.call(CALLS["locate"], given)
+        rows: ManyRows = self._caller.call(CALLS["locate"], {"request": request})
         try:
             return fetch(rows)
         except SpotUnreadable as error:
@@ -208,13 +205,12 @@ class DirectBytes:
             _log.debug("the owner is asked to read: %s", error)
             return None
 
-    def _fetcher(self, given: Mapping[str, Any]) -> Callable[[ManyRows], ManyRows] | None:
+    def _fetcher(self, request: ReadRequest) -> Callable[[ManyRows], ManyRows] | None:
         """What fetches rows that the owner located; None if it is to read."""
         place = self._caller.direct_place()
         if isinstance(place, KafkaPlace):
             clients = self._kafka.at(place)
-            sizes = (given[key] for key in ("rows_max", "bytes_max", "bytes_each_max"))
-            limits = limits_of(self._caller.config, *sizes)
+            limits = request.limits(self._caller.config)
             return None if clients is None else partial(self._kafka.read, clients, limits=limits)
         if place is None:
             return None

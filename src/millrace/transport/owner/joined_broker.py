@@ -13,6 +13,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Self, Unpack
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from millrace.journal.core import row_format
 from millrace.journal.core.call_arguments import check_arguments
 from millrace.journal.core.intents import Intents
 from millrace.journal.core.journal_names import NO_JOURNAL
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import ManyRows
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import (
@@ -30,7 +32,6 @@ from millrace.journal.core.values import (
     Fetched,
     Isolation,
     Lease,
-    Missing,
     MovedJournals,
     Publish,
     Published,
@@ -148,34 +149,21 @@ class JoinedBroker(Broker):
         """See `Broker.read`."""
         given = {"rows_max": rows_max, "bytes_max": bytes_max, "isolation": isolation}
         check_arguments("read", {"name": name, "offset": offset, **given})
-        fetched = self._direct.read(name, offset, given)
+        request = ReadRequest(
+            offsets={name: offset}, rows_max=rows_max, bytes_max=bytes_max, isolation=isolation
+        )
+        fetched = self._direct.read(request)
         if fetched is None:
             fetched = self._ask(CALLS["read"], {"name": name, "offset": offset, **given})
         return fetched
 
-    def read_many(
-        self,
-        offsets: Mapping[str, int],
-        *,
-        rows_max: int | None = None,
-        bytes_max: int | None = None,
-        bytes_each_max: int | None = None,
-        isolation: Isolation = "committed",
-        missing: Missing = "raise",
-    ) -> ManyRows:
+    def read_many(self, request: ReadRequest) -> ManyRows:
         """See `Broker.read_many`."""
-        given = {
-            "offsets": offsets,
-            "rows_max": rows_max,
-            "bytes_max": bytes_max,
-            "bytes_each_max": bytes_each_max,
-            "isolation": isolation,
-            "missing": missing,
-        }
-        check_arguments("read_many", given)
-        fetched = self._direct.read_many(given)
+        check_arguments("read_many", {"request": request})
+        fetched = self._direct.read_many(request)
         if fetched is None:
-            fetched = self._ask(CALLS["read_many"], given)
+            limited = replace(request, bytes_max=request.bytes_max or OWNER_READ_BYTES_MAX)
+            fetched = self._ask(CALLS["read_many"], {"request": limited})
         return fetched
 
     def append(

@@ -11,6 +11,7 @@ from tests.unit.transport.owner_kit import SCHEMA, all_values, client_of, column
 from millrace.config import Config
 from millrace.errors import Corrupt, DataLost, OffsetOutOfRange
 from millrace.journal.broker import Broker
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import FileSpot
 from millrace.journal.direct_reads import DirectReader
 from millrace.journal.embedded import segment_disk
@@ -65,7 +66,7 @@ def test_a_reader_that_sees_the_files_reads_them_and_the_owner_reads_none(tmp_pa
     disk.reads = 0
 
     assert all_values(client, "a") == expected
-    many = client.read_many({"a": 0})["a"]
+    many = client.read_many(ReadRequest(offsets={"a": 0}))["a"]
     raw = client.read("a", 0, isolation="raw")
     assert disk.reads == 0
     assert many.rows()["x"].to_pylist() == expected
@@ -132,8 +133,10 @@ def test_rows_that_are_all_rolled_back_are_not_the_end(tmp_path: Path) -> None:
 
     fetched = client.read("a", 0, rows_max=5)
     assert fetched.rows()["x"].to_pylist() == [7]
-    assert client.read_many({"a": 0}, rows_max=5)["a"].rows()["x"].to_pylist() == [7]
-    assert client.read_many({"a": int(fetched.next_offset)}) == {}
+    assert client.read_many(ReadRequest(offsets={"a": 0}, rows_max=5))["a"].rows()[
+        "x"
+    ].to_pylist() == [7]
+    assert client.read_many(ReadRequest(offsets={"a": int(fetched.next_offset)})) == {}
     owner.close()
 
 
@@ -171,7 +174,7 @@ def test_damaged_and_lost_files_are_errors_and_never_an_empty_answer(tmp_path: P
         client.read("a", 0)
     file.write_bytes(whole[:-9])
     with pytest.raises(DataLost, match="ends before"):
-        client.read_many({"a": 0})
+        client.read_many(ReadRequest(offsets={"a": 0}))
     file.unlink()
     with pytest.raises(DataLost, match="lost"):
         client.read("a", 0)

@@ -15,6 +15,7 @@ from tests.unit.transport.owner_kit import QUICK, SCHEMA, column, place_at
 from millrace.errors import UserError
 from millrace.journal.broker import Broker
 from millrace.journal.core.book import RangeKind
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_format import FLAG, KEY, OFFSET, TIMESTAMP
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import Owner
@@ -78,7 +79,7 @@ def test_they_are_the_rows_that_the_owner_would_have_stored(tmp_path: Path) -> N
     for broker in (owner.broker, client):
         assert stored(broker, WRITTEN) == expected
         assert stored(broker, WRITTEN, rows_max=2) == expected
-        (raw,) = broker.read_many({WRITTEN: 0}, isolation="raw").values()
+        (raw,) = broker.read_many(ReadRequest(offsets={WRITTEN: 0}, isolation="raw")).values()
         shown = raw.stored().filter(pa.compute.not_equal(raw.stored()[FLAG], 2))
         assert shown.select(COLUMNS).to_pylist() == expected
     client.close()

@@ -13,6 +13,7 @@ from tests.unit.transport.owner_kit import SCHEMA, all_values, column, place_at
 
 import millrace.journal.embedded.range_merging as merging_module
 from millrace.errors import Corrupt, DataLost
+from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.values import Isolation
 from millrace.journal.direct_reads import DirectReader
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
@@ -141,7 +142,9 @@ def test_an_owner_that_merges_under_its_own_reader_finds_the_rows_where_they_are
     assert isinstance(broker, EmbeddedBroker)
 
     def rows() -> list[Any]:
-        read = broker.read_many({"a": 0, "b": 3}, isolation=isolation, rows_max=10_000)
+        read = broker.read_many(
+            ReadRequest(offsets={"a": 0, "b": 3}, isolation=isolation, rows_max=10_000)
+        )
         return [read[name].stored().to_pylist() for name in ("a", "b")]
 
     before = rows()
@@ -169,7 +172,7 @@ def test_a_file_that_is_gone_and_was_not_merged_is_lost(
 
     for isolation in ("committed", "raw"):
         with pytest.raises(DataLost, match="rows of journal 'a' from offset 0 on are lost"):
-            owner.broker.read_many({"a": 0}, isolation=isolation)
+            owner.broker.read_many(ReadRequest(offsets={"a": 0}, isolation=isolation))
 
 
 def test_what_is_truncated_or_deleted_meanwhile_is_not_brought_back(
