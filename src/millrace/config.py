@@ -108,6 +108,10 @@ class Config(Limits):
     """Bytes in each file of a sink, about."""
     job_sink_wait: Duration = "30s"
     """A sink writes a file after this time even if the file is small."""
+    job_commit_wait: Duration = "10s"
+    """A sink commits files to its table this often."""
+    job_commit_bytes: int = 1 * GIB
+    """A sink commits earlier if files of this many bytes wait."""
     job_retry_wait: Duration = "200ms"
     """Wait before a failed call is retried; doubles with each retry."""
     job_worker_time: Duration = "60s"

@@ -17,12 +17,13 @@ from millrace.pipeline.core.job_model import (
     Calling,
     FilterStep,
     FunctionSink,
-    JournalSink,
     KeyBy,
     Map,
     ParquetSink,
     Select,
+    Sink,
     StepOptions,
+    TableSink,
     UnionStep,
 )
 
@@ -42,7 +43,7 @@ class Hop:
     """The schema of the rows it reads."""
     steps: tuple[Map | FilterStep | Select | KeyBy | UnionStep, ...]
     """Its steps in order, without the sink. A `UnionStep` passes rows on."""
-    sink: ParquetSink | JournalSink | FunctionSink | None
+    sink: Sink | None
     output: pa.Schema
     """The schema of the rows it writes, or hands to its sink."""
     partitions: int
@@ -67,6 +68,11 @@ class Hop:
             return self.sink
         last = self.steps[-1] if self.steps else None
         return last if isinstance(last, Map) and last.options.expensive else None
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether its sink writes files: few and large ones are better."""
+        return isinstance(self.sink, ParquetSink | TableSink)
 
     @property
     def options(self) -> StepOptions:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from millrace.journal.api import Journals
+    from millrace.tables.table_port import TableTarget
 
 OnError = Literal["fail", "skip", "dead_letter"]
 OnDoubt = Literal["retry", "skip", "hold"]
@@ -175,6 +176,13 @@ class JournalSink(JobNode):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableSink(JobNode):
+    """Files of a table of others: workers write them, the driver commits them."""
+
+    target: TableTarget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSink(JobNode):
     """Rows handed to a function, with an idempotency key."""
 
@@ -182,5 +190,5 @@ class FunctionSink(JobNode):
     options: StepOptions
 
 
-Sink = ParquetSink | JournalSink | FunctionSink
+Sink = ParquetSink | JournalSink | TableSink | FunctionSink
 Anything = SavedSource | JournalSource | Map | FilterStep | Select | KeyBy | UnionStep | Sink

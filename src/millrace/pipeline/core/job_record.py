@@ -16,7 +16,8 @@ from millrace.pipeline.core.hops import output_prefix, step_root
 RECORDED: Final = "recorded"
 """The field of an event that holds a job's record."""
 SOURCES: Final = ("DataFrame", "dataset", "files", "journals", "source")
-SINKS: Final = ("sink_parquet", "sink_journal", "sink")
+TABLE_SINKS: Final = ("sink_delta", "sink_iceberg")
+SINKS: Final = ("sink_parquet", "sink_journal", *TABLE_SINKS, "sink")
 _OLD_KINDS: Final = {
     "journal": "journals",
     "parquet": "sink_parquet",

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from millrace.pipeline.core.hops import Hop, Unit
-from millrace.pipeline.core.job_model import ParquetSink
 
 
 class TurnEnd(StrEnum):
@@ -132,7 +131,7 @@ class _UnitSums:
             return False
         if any(self.backlog[name] >= self.limits.backlog_rows_max for name in hop.feeds):
             return False
-        return not isinstance(hop.sink, ParquetSink) or self._is_enough(hop, state)
+        return not hop.writes_files or self._is_enough(hop, state)
 
     def _is_enough(self, hop: Hop, state: UnitState) -> bool:
         """Whether a file is worth writing: it is large, nothing more comes, or it is late."""

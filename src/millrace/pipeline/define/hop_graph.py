@@ -34,12 +34,13 @@ from millrace.pipeline.core.job_model import (
     SavedSource,
     Select,
     StepOptions,
+    TableSink,
     UnionStep,
 )
 from millrace.pipeline.define.step_options import is_of_its_own
 
 SOURCES: Final = (SavedSource, JournalSource)
-SINKS: Final = (ParquetSink, JournalSink, FunctionSink)
+SINKS: Final = (ParquetSink, JournalSink, TableSink, FunctionSink)
 
 
 def hops_of(

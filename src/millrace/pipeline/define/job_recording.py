@@ -141,6 +141,8 @@ def _kind(node: job_model.Anything) -> str:
             return "sink_parquet"
         case job_model.JournalSink():
             return "sink_journal"
+        case job_model.TableSink():
+            return node.target.method
         case job_model.FunctionSink():
             return "sink"
 
@@ -152,6 +154,8 @@ def _target(node: job_model.Anything) -> str:
         case job_model.JournalSink():
             there = node.workspace
             return node.journal if there is None else f"{node.journal} in {there.path}"
+        case job_model.TableSink():
+            return node.target.where
         case _:
             return ""
 
@@ -178,6 +182,8 @@ def _identity(node: job_model.Anything) -> Mapping[str, str]:
         case job_model.JournalSink():
             there = node.workspace
             return {"journal": node.journal} | ({} if there is None else {"workspace": there.path})
+        case job_model.TableSink():
+            return {"table": node.target.where}
         case job_model.UnionStep():
             return {}
 

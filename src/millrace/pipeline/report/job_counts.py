@@ -17,7 +17,7 @@ from millrace.journal.core.values import JournalInfo, Position
 from millrace.pipeline.core import call_records, hops
 from millrace.pipeline.core.call_records import CallRecord, Totals
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
-from millrace.pipeline.core.job_record import JobPart, JobRecord
+from millrace.pipeline.core.job_record import TABLE_SINKS, JobPart, JobRecord
 
 _LAST_ROWS = (4, 64, 4096)
 _TRIES = 2
@@ -170,7 +170,7 @@ class Counting:
 
     def _rows_in_files(self, part: JobPart, journals: Mapping[str, JournalInfo]) -> int | None:
         name = hops.files_journal(self.record.job, part.name)
-        if part.kind != "sink_parquet":
+        if part.kind not in ("sink_parquet", *TABLE_SINKS):
             return None
         if name not in journals:
             return 0

@@ -83,6 +83,8 @@ def _box(part: JobPart, cell: tuple[int, int], step: StepReport | None, report: 
         about = {
             "sink_parquet": "Parquet files",
             "sink_journal": "to a journal",
+            "sink_delta": "Delta table",
+            "sink_iceberg": "Iceberg table",
             "sink": "sink",
         }.get(part.kind, "expensive" if part.expensive else part.kind.replace("_", " "))
     if part.fused:

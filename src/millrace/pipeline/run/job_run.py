@@ -18,7 +18,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.durations import ms
-from millrace.errors import BrokerStopped, MillraceError, PeerGone, SparkGone, TaskFailed
+from millrace.errors import (
+    BrokerStopped,
+    MillraceError,
+    PeerGone,
+    SparkGone,
+    TaskFailed,
+)
 from millrace.faults import fault
 from millrace.identity.versions import versions
 from millrace.journal.api import broker_of
@@ -38,6 +44,7 @@ from millrace.pipeline.run.run_lease import RunLease, refuse_running
 from millrace.pipeline.run.run_start import begin, recall_kept
 from millrace.pipeline.run.run_watch import RunWatch
 from millrace.pipeline.run.step_failures import step_failed
+from millrace.pipeline.run.table_commits import RunCommits
 from millrace.pipeline.run.worker_orders import SinkTarget, WorkerOrder, shippable, worker_groups
 from millrace.storage.object_address import is_url
 from millrace.storage.scratch import own_folder
@@ -192,7 +199,7 @@ class _Run:
         counting.note(history.events)
         try:
             _LOG.info("job %s: run %d started", self._job.name, lease.run)
-            ending = self._work(watch, context.where)
+            ending = self._with_commits(watch, context)
         except SparkGone as error:
             # The journals are there, so the next run and `status` can know of it.
             with contextlib.suppress(MillraceError):
@@ -200,16 +207,33 @@ class _Run:
             raise
         self._end(watch, ending)
 
-    def _work(self, watch: RunWatch, where: JournalAddress) -> _Ending:
+    def _with_commits(self, watch: RunWatch, context: RunContext) -> _Ending:
+        """Work while files of table sinks are committed beside it."""
+        where = context.where
+        try:
+            commits = RunCommits(
+                self._hops, context.broker, self._config, watch.lease, where.workspace_id or ""
+            )
+        except MillraceError as error:
+            if isinstance(error, _LOST):
+                raise
+            return _Ending("failed", str(error), error)
+        try:
+            return self._work(watch, where, commits)
+        finally:
+            commits.abandon()
+
+    def _work(self, watch: RunWatch, where: JournalAddress, commits: RunCommits) -> _Ending:
         """Keep workers running until all work is done, or the run cannot go on."""
         counted, _ = watch.count()
         if self._until == "caught_up" and watch.is_done(counted):
-            return _Ending("finished")
+            return _committed(commits, _Ending("finished"))
         workers = self._workers = self._start(watch, counted, where)
         try:
             with JobProgress() as progress:
-                while (ending := self._look(watch, workers, progress)) is None:
+                while (ending := self._look(watch, workers, progress, commits)) is None:
                     self._stop.wait(watch.pause_s)
+                ending = _committed(commits, ending)
         except _LOST:
             # No worker can publish any more, or none runs: there is nothing to wait for.
             watch.lease.let_go()
@@ -226,7 +250,9 @@ class _Run:
         workers.stop(JOB_STOP_MS_MAX)
         return ending
 
-    def _look(self, watch: RunWatch, workers: WorkerPool, progress: JobProgress) -> _Ending | None:
+    def _look(
+        self, watch: RunWatch, workers: WorkerPool, progress: JobProgress, commits: RunCommits
+    ) -> _Ending | None:
         """Look at the progress once; returns the ending, if the run ends."""
         watch.lease.check()
         if self._stop.is_set():
@@ -237,8 +263,9 @@ class _Run:
             return _Ending(state_of(event), str(error), error)
         if isinstance(workers.error, PeerGone):
             raise workers.error
-        if workers.error is not None:
-            return _Ending("failed", str(workers.error), workers.error)
+        for failed in (workers.error, commits.error):
+            if failed is not None:
+                return _Ending("failed", str(failed), failed)
         counted, steps = watch.count()
         progress.show(steps)
         if self._until == "caught_up" and watch.is_done(counted):
@@ -339,6 +366,17 @@ class _Run:
             f"job {self._job.name!r} was cut off on the way\n  found: {indented}\n"
             f"  to fix: {HINTS['lost']}; it goes on where it stopped"
         )
+
+
+def _committed(commits: RunCommits, ending: _Ending) -> _Ending:
+    """The ending of a run, once all that its workers recorded is in the tables of its sinks."""
+    try:
+        commits.finish()
+    except _LOST:
+        raise
+    except MillraceError as error:
+        return ending if ending.error is not None else _Ending("failed", str(error), error)
+    return ending
 
 
 def _note_end(history: RunHistory, lease: RunLease, state: State, note: str = "") -> None:

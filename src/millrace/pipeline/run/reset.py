@@ -22,7 +22,7 @@ from millrace.pipeline.core import hops
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import ParquetSink
-from millrace.pipeline.core.job_record import RECORDED, JobPart, JobRecord
+from millrace.pipeline.core.job_record import RECORDED, TABLE_SINKS, JobPart, JobRecord
 from millrace.pipeline.report.job_counts import journals_of, units_of
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.lease_holders import new_holder
@@ -123,7 +123,7 @@ def _remove(broker: Broker, record: JobRecord, part: JobPart) -> None:
         group = record.group_of(part)
         if broker.committed(group, info.name) is not None:
             broker.commit(group, info.name, start, expected=ANYTHING)
-    if hops.files_journal(record.job, part.name) in journals:
+    if part.kind == "sink_parquet" and hops.files_journal(record.job, part.name) in journals:
         _clear_files(broker, record, part)
     roots = [hops.step_root(record.job, name) for name in (*part.fused, part.name)]
     for name in journals:
@@ -175,16 +175,17 @@ def _refuse_truncated(history: RunHistory, record: JobRecord, gone: Sequence[Job
 
 def _refuse_appended(broker: Broker, record: JobRecord, gone: Sequence[JobPart]) -> None:
     for part in gone:
-        if part.kind != "sink_journal":
+        if part.kind not in ("sink_journal", *TABLE_SINKS):
             continue
+        what = "journal" if part.kind == "sink_journal" else "table"
         group = record.group_of(part)
         journals = journals_of(broker, record)
         group_journals = [(group, info.name) for info in units_of(part, journals)]
         if any((p.committed or 0) > p.start for p in broker.positions(group_journals)):
             raise UserError(
-                f"sink {part.name!r} has appended rows to journal {part.target!r}, which is "
+                f"sink {part.name!r} has appended rows to {what} {part.target!r}, which is "
                 "yours\n  found: a reset would append them once more\n"
-                "  to fix: say append_again=True if that is wanted; delete the journal first if not"
+                f"  to fix: say append_again=True if that is wanted; delete the {what} first if not"
             )
 
 

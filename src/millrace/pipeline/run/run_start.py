@@ -73,7 +73,7 @@ def begin(
     """Decide about changes, record the start, save the rows of sources, make journals."""
     history, broker, lease = context.history, context.broker, context.lease
     for hop in hops:
-        check_sink(hop, broker)
+        check_sink(hop, broker, context.config)
     was_reset = finish_reset(history, lease)
     sources = [node for node in graph_of(job).nodes if isinstance(node, SavedSource)]
     readers = [intake.reader(context, source) for source in sources]
@@ -82,7 +82,7 @@ def begin(
     begin_again(broker, hops, set_back(history.events).fresh)
     if again or was_reset:
         for hop in hops:
-            check_sink(hop, broker)  # What it needs went with what was set back.
+            check_sink(hop, broker, context.config)  # What it needs went with what was set back.
     check_whole(broker, hops)
     before = _count(history, record)
     workspace = context.where.workspace_id

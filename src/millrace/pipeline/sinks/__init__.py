@@ -1,4 +1,4 @@
-"""The sinks of a job: Parquet files in a folder, or a journal of this or of another workspace.
+"""The sinks of a job: Parquet files, tables of others, journals of this or of another workspace.
 
 The runner calls `check_sink` before any data is touched. A worker that took the lease of a unit
 opens the sink, lets it `recover`, and then, for each range of offsets:
@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from millrace.config import Config
 from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.core.job_model import FunctionSink, JournalSink, ParquetSink
+from millrace.pipeline.core.job_model import FunctionSink, JournalSink, ParquetSink, TableSink
 from millrace.pipeline.sinks.journal_sink import JournalSinkWriter, make_journal
 from millrace.pipeline.sinks.other_journals import (
     AppendedBefore,
@@ -32,6 +33,7 @@ from millrace.pipeline.sinks.parquet_sink import (
     clear_parquet_sink,
 )
 from millrace.pipeline.sinks.sink_port import Prepared, SinkSettings, SinkWriter
+from millrace.pipeline.sinks.table_sink import TableSinkWriter, check_table_sink
 
 __all__ = [
     "AppendedBefore",
@@ -55,14 +57,16 @@ def open_sink(hop: Hop, broker: Broker, settings: SinkSettings) -> SinkWriter:
             if others is not None:
                 return OtherJournalWriter(hop.sink.journal, others, settings.config)
             return JournalSinkWriter(hop.sink.journal)
+        case TableSink():
+            return TableSinkWriter(hop, settings)
         case FunctionSink() | None:
             raise AssertionError(f"hop {hop.name} has no sink that rows are written to")
         case _:
             assert_never(hop.sink)
 
 
-def check_sink(hop: Hop, broker: Broker) -> None:
-    """Refuse a sink that cannot take the rows; make its folder or journal. Safe to repeat."""
+def check_sink(hop: Hop, broker: Broker, config: Config | None = None) -> None:
+    """Refuse a sink that cannot take the rows; make its folder, table or journal. Repeatable."""
     match hop.sink:
         case ParquetSink():
             check_parquet_sink(hop, broker)
@@ -70,6 +74,8 @@ def check_sink(hop: Hop, broker: Broker) -> None:
             workspace = hop.sink.workspace
             target = broker if workspace is None else broker_of(workspace.journals)
             make_journal(hop, hop.sink.journal, target)
+        case TableSink():
+            check_table_sink(hop, broker, config or Config())
         case FunctionSink() | None:
             return
         case _:
@@ -79,8 +85,8 @@ def check_sink(hop: Hop, broker: Broker) -> None:
 def clear_sink(hop: Hop, broker: Broker) -> None:
     """Remove the files that a sink has recorded, when it is set back to its beginning.
 
-    The caller has fenced the leases of the sink's units. Rows that were appended to a journal of
-    the user, or handed to a function, cannot be removed and stay.
+    The caller has fenced the leases of the sink's units. Rows that were appended to a journal or
+    committed to a table of the user, or handed to a function, cannot be removed and stay.
     """
     if isinstance(hop.sink, ParquetSink):
         clear_parquet_sink(hop, broker)

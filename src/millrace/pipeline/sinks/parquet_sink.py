@@ -29,6 +29,7 @@ from millrace.pipeline.core.job_model import ParquetSink
 from millrace.pipeline.large import large_values as large
 from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.sinks import sink_files
+from millrace.pipeline.sinks.row_groups import group_rows, row_groups
 from millrace.pipeline.sinks.sink_files import RecordedFile
 from millrace.pipeline.sinks.sink_folder import SinkFolder, local_path
 from millrace.pipeline.sinks.sink_port import NothingPrepared, Prepared, SinkSettings
@@ -216,29 +217,6 @@ class _File:
         if not self._is_added:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self._file.folder, self._file.unfinished))
-
-
-def row_groups(batches: Sequence[pa.RecordBatch], size: int) -> Iterator[list[pa.RecordBatch]]:
-    """Groups of batches of about `size` bytes; larger batches are cut.
-
-    Large values count with their size in the file.
-    """
-    gathered: list[pa.RecordBatch] = []
-    gathered_bytes = 0
-    for batch in batches:
-        for piece in large.pieces(batch, size):
-            gathered.append(piece)
-            gathered_bytes += large.loaded_bytes(piece)
-            if gathered_bytes >= size:
-                yield gathered
-                gathered, gathered_bytes = [], 0
-    if gathered:
-        yield gathered
-
-
-def group_rows(group: Sequence[pa.RecordBatch]) -> int:
-    """How many rows a group has."""
-    return sum(batch.num_rows for batch in group)
 
 
 def _folder(hop: Hop, broker: Broker) -> SinkFolder:

@@ -17,7 +17,6 @@ from millrace.pipeline.calling.call_file import CallFile
 from millrace.pipeline.core.dead_letters import Letter
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
-from millrace.pipeline.core.job_model import ParquetSink
 from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.large.large_values import loaded_bytes
@@ -55,7 +54,7 @@ class CheapTurn:
         self.unit, self.chain, self.ahead = unit, chain, ahead
         self.publisher, self.sink, self.call_files = publisher, sink, call_files
         self.call_file = CallFile(0)
-        self.is_parquet = isinstance(unit.hop.sink, ParquetSink)
+        self.writes_files = unit.hop.writes_files
         self._gathered = _Gathered(publisher.at, time.monotonic())
         self._flying: Future[None] | None = None
         self._sent = publisher.at
@@ -137,7 +136,7 @@ class CheapTurn:
         if through.out is not None and len(through.out):
             gathered.outputs.append(through.out.batch)
             batch = through.out.batch
-            gathered.bytes += loaded_bytes(batch) if self.is_parquet else int(batch.nbytes)
+            gathered.bytes += loaded_bytes(batch) if self.writes_files else int(batch.nbytes)
         for step, some in through.letters.items():
             gathered.letters.setdefault(step, []).extend(some)
 
@@ -159,7 +158,7 @@ class CheapTurn:
 
     def _hand_over_if_due(self) -> None:
         config, gathered = self.unit.config, self._gathered
-        if self.is_parquet:
+        if self.writes_files:
             is_due = gathered.bytes >= config.job_sink_bytes
         else:
             waited_ms = (time.monotonic() - gathered.since) * 1000
@@ -177,7 +176,7 @@ class CheapTurn:
         first, self._sent = self._sent, gathered.next
         self._flying = self._threads.submit(self._publish, gathered, first, events)
         self._gathered = _Gathered(gathered.next, time.monotonic())
-        if self.is_parquet:
+        if self.writes_files:
             self._land()  # Two files at once would take twice the memory.
 
     def _publish_now(self) -> None:

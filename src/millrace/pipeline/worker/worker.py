@@ -26,7 +26,6 @@ from millrace.pipeline.calling.function_instances import begin_run, has_model, m
 from millrace.pipeline.core import hops, unit_choice
 from millrace.pipeline.core.hops import Hop, Unit
 from millrace.pipeline.core.job_events import JobEventKind
-from millrace.pipeline.core.job_model import ParquetSink
 from millrace.pipeline.core.unit_choice import FlowLimits, Steps, TurnEnd, UnitState
 from millrace.pipeline.core.worker_deaths import Deaths
 from millrace.pipeline.owner_retries import patiently
@@ -304,8 +303,7 @@ class Worker:
     def _turn(self, unit: Unit, lease: Lease, keeper: Keeper) -> TurnEnd:
         hop, begun = self._steps.hops[unit.hop], time.monotonic()
         _LOG.debug("step %s: work on %s begins", hop.name, unit.journal)
-        is_file = isinstance(hop.sink, ParquetSink)
-        length_ms = ms(self._config.job_sink_wait) if is_file else self._config.job_turn_ms
+        length_ms = ms(self._config.job_sink_wait) if hop.writes_files else self._config.job_turn_ms
         leased_unit = LeasedUnit(
             broker=self._broker,
             config=self._config,
