@@ -39,7 +39,7 @@ COMMIT_FILES_MAX: Final = 10_000
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Uncommitted:
     """Recorded files that no commit has yet."""
 
     begin: int
@@ -77,7 +77,7 @@ class TableCommitter:
         application = f"millrace/{workspace_id}/{hop.job}/{hop.name}"
         self._table: TableCommits = sink_of(hop).target.commits(application, config)
         self._before: int | None = None
-        self._waiting: _Waiting | None = None
+        self._waiting: _Uncommitted | None = None
         self.commits = 0
 
     def begin(self) -> None:
@@ -118,7 +118,7 @@ class TableCommitter:
     def _find_record(self) -> JournalInfo:
         return self._broker.get(self._journal)
 
-    def _look(self) -> _Waiting:
+    def _look(self) -> _Uncommitted:
         """Ask the table for the place, and continue there."""
         place = self._table.place()
         named = patiently(lambda: self._broker.committed(self._group, self._journal), self._config)
@@ -143,14 +143,14 @@ class TableCommitter:
                 f"  to fix: job.reset({self._hop.name!r}, append_again=True) appends all rows again"
             )
         self._before = place
-        self._waiting = _Waiting(begin, begin)
+        self._waiting = _Uncommitted(begin, begin)
         if begin > int(start) and begin > int(named or 0):
             # A process that died, or another one that runs still, did not come to mark it.
             files, _ = self._read(int(start) if named is None else int(named), begin)
             self._mark(files, begin, TableCommit(version=None))
         return self._waiting
 
-    def _read_on(self) -> _Waiting:
+    def _read_on(self) -> _Uncommitted:
         """Read what was recorded since the last look."""
         waiting = self._waiting or self._look()
         while len(waiting.files) < COMMIT_FILES_MAX:
@@ -182,7 +182,7 @@ class TableCommitter:
                 break
         return files, at
 
-    def _commit(self, waiting: _Waiting) -> None:
+    def _commit(self, waiting: _Uncommitted) -> None:
         self._check()
         self._check_record()
         fault("sink.table.before_commit")
@@ -193,7 +193,7 @@ class TableCommitter:
             return
         fault("sink.table.after_commit")
         self._before = place
-        self._waiting = _Waiting(waiting.end, waiting.end)
+        self._waiting = _Uncommitted(waiting.end, waiting.end)
         self._mark(waiting.files, waiting.end, commit)
         self.commits += 1
 
