@@ -5,6 +5,7 @@ What they are about to do, are told and see goes line by line into a file that o
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
 import json
 import os
@@ -128,7 +129,11 @@ def values_of(fetched: mr.Fetched) -> tuple[list[int], list[int]]:
 
 
 def begin(scene: Scene, who: str) -> None:
-    """Set up a process; it fails where its file says."""
+    """Set up a process; it fails where its file says, and what it says last is kept."""
+    said = os.open(f"{scene.folder}/{who}.stderr", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.dup2(said, 2)
+    os.close(said)
+    faulthandler.enable()
     os.environ.update(scene.environment)
     os.environ[VARIABLE] = f"@{scene.fault_file(who)}"
 

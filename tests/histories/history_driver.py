@@ -217,7 +217,7 @@ def _processes(run: Run) -> Iterator[None]:
 
 
 def run_history(place: LedgerPlace, folder: Path, seed: int, harms: int = 5) -> list[str]:
-    """Run a history from a seed; what is wrong with it."""
+    """Run a history from a seed; what is wrong with it. What processes said stays in the folder."""
     folder.mkdir()
     chance = random.Random(seed)  # noqa: S311 - a seed replays what is done
     assert VARIABLE not in os.environ
