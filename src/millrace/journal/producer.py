@@ -88,7 +88,7 @@ class Producer:
         """Of the transaction that was prepared, and is not ended yet."""
         self._is_kept = self._is_stored = self._is_committing = False
         self._doubt: str | None = None
-        """Why rows of the open transaction may or may not be there."""
+        """Why rows of the open transaction may or may not be there: it can only be rolled back."""
         if name is None:
             self.id = random_producer()
             self._clock = BEFORE_ALL
@@ -233,6 +233,8 @@ class Producer:
         with self._calls:
             if self._is_committing:
                 raise self._not_now("may be committed in some journals", "commit it again")
+            if self._open:
+                self._doubt = "its rollback did not come to its end"
             if self._intents is not None and self._is_kept:
                 fault("producer.rollback.before_store")
                 self._records.store(self._draw(1), None)
@@ -329,20 +331,35 @@ class Producer:
             timestamps=row_format.check_timestamps(timestamps, batch.num_rows),
         )
         fault("producer.append.before")
+        if flag is Flag.OUTSIDE or not batch.num_rows:
+            return self._send(info, stamped)
+        # Noted before it is known what became of them. An answer may also say that they were there
+        # already: an earlier one was lost.
+        is_first = info.name not in self._open
+        self._open[info.name] = info
+        self._doubt = "an append was interrupted"
+        try:
+            done = self._send(info, stamped)
+        except (UserError, LeaseLost):
+            # Refused: nothing of it is there.
+            self._doubt = None
+            if is_first:
+                del self._open[info.name]
+            raise
+        except MillraceError as error:
+            self._doubt = str(error).splitlines()[0]
+            raise
+        self._doubt = None
+        return done
+
+    def _send(self, info: JournalInfo, stamped: pa.RecordBatch) -> Appended:
         try:
             done = self._broker.append_stamped(info.name, stamped, lease=self._lease)
         except (UserError, LeaseLost):
-            # Refused: nothing of it is there. The journal may be another one by now.
+            # The journal may be another one by now.
             self._known.pop(info.name, None)
             raise
-        except MillraceError as error:
-            if flag is Flag.CONTINUE:
-                self._open[info.name] = info
-                self._doubt = str(error).splitlines()[0]
-            raise
         fault("producer.append.after")
-        if flag is Flag.CONTINUE and done.rows:
-            self._open[info.name] = info
         return done
 
     def _ack(self, info: JournalInfo, intents: Intents) -> None:

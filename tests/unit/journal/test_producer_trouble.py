@@ -16,7 +16,10 @@ from millrace.journal.producer import Producer
 
 
 class Troubled:
-    """A broker that answers some writes with trouble, after it carried them out or before."""
+    """A broker that answers some writes with trouble, after it carried them out or before.
+
+    "again": the answer was lost, and a joined broker has asked again.
+    """
 
     def __init__(self, broker: MemoryBroker) -> None:
         self.broker = broker
@@ -29,6 +32,8 @@ class Troubled:
     def _write(self, write: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401
         now = self.trouble.pop(0) if self.trouble else None
         answer = None if now == "before" else write(*args, **options)
+        if now == "again":
+            return write(*args, **options)
         if now is not None:
             raise Retriable(f"the disk is away\n  {now}")
         return answer
@@ -85,11 +90,56 @@ def test_a_transaction_that_may_lack_rows_can_only_be_rolled_back(
     for refused in (producer.prepare, producer.commit, lambda: producer.append("b", column([3]))):
         with pytest.raises(UserError, match="may lack rows: the disk is away\n  to fix: roll it"):
             refused()
+    troubled.broker.create("c", SCHEMA)
+    producer.append_now("c", column([5]))  # Says nothing of them.
+    with pytest.raises(UserError, match="may lack rows"):
+        producer.commit()
     producer.rollback()
     producer.append("a", column([4]))
     producer.commit()
 
     assert judge(troubled.broker, "ab").committed == {"a": [4], "b": []}
+
+
+@pytest.mark.parametrize("before", range(3))
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_rollback_that_failed_on_the_way_can_only_be_asked_again(
+    troubled: Troubled, when: str, before: int
+) -> None:
+    producer = opened(troubled)
+    producer.prepare()
+    # The decision, and an ACK in each journal.
+    troubled.trouble = [None] * before + [when]
+    with pytest.raises(Retriable):
+        producer.rollback()
+    with pytest.raises(UserError, match="did not come to its end\n  to fix: roll it back"):
+        producer.commit()
+    with pytest.raises(UserError, match="is prepared"):
+        producer.append("a", column([2]))
+    producer.rollback()
+    producer.append("a", column([3]))
+    producer.commit()
+
+    assert judge(troubled.broker, "ab").committed == {"a": [3], "b": []}
+
+
+def test_rows_whose_answer_was_lost_are_ended_with_their_transaction(troubled: Troubled) -> None:
+    producer = Producer(troubled, "p")
+    troubled.trouble = ["again", None]
+    producer.append("a", column([1]))
+    producer.append("b", column([1]))
+    assert list(producer.commit().journals) == ["a", "b"]
+    troubled.trouble = ["again"]
+    producer.append("a", column([2]))
+    producer.rollback()
+    producer.append("a", column([3]))
+    producer.commit()
+    producer.append("a", column([4]))
+    producer.rollback()
+
+    found = judge(troubled.broker, "ab")
+    assert found.committed == {"a": [1, 3], "b": [1]}
+    assert found.open == {"a": [], "b": []}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
