@@ -6,19 +6,21 @@ not be saved is not in the book.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from millrace.errors import BrokerStopped, MillraceError, Retriable
 from millrace.journal.core.book import MOVED, Book
 from millrace.wakeup import WakeUp
 
 T = TypeVar("T")
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,6 +185,9 @@ class GroupCommit:
             self._afterwards()
         except BrokerStopped as error:
             self.stop(str(error), type(error))
+        except MillraceError as error:
+            # The requests were saved or refused before; their callers hear of that.
+            _log.warning("what is due after a commit could not be done: %s", error)
 
 
 def _stopped_by(stop: WakeUp | None, bell: WakeUp) -> AbstractContextManager[None]:

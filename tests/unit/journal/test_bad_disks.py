@@ -16,6 +16,7 @@ from millrace.errors import BrokerStopped, StorageError
 from millrace.faults import VARIABLE
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.embedded.ledger.mark_files import MARK, PLACES
+from millrace.journal.embedded.ledger.sqlite_ledger import SqliteLedger
 from millrace.journal.embedded.segment_disk import SegmentDisk
 from millrace.journal.embedded.segment_reader import LEDGER
 from millrace.testing.bad_disks import RefusingDisk
@@ -181,3 +182,23 @@ def test_an_interrupt_while_saving_stops_the_broker_and_the_next_one_knows(
     broker = opened(tmp_path)
     assert read_all(broker, J) == [1]
     broker.close()
+
+
+def test_a_truncation_that_was_saved_is_answered_though_its_room_cannot_be_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = opened(tmp_path)
+    broker.create(J, SCHEMA)
+    broker.append(J, column([1, 2, 3]))
+    broker._ledger._start.reserve.release()  # type: ignore[attr-defined] # As on a full disk.
+
+    def fails(_self: object) -> None:
+        raise StorageError("reading the ledger failed: Input/output error")
+
+    monkeypatch.setattr(SqliteLedger, "_shrink", fails)
+    assert broker.truncate_before(J, 2).removed == 2
+
+    broker.append(J, column([4]))
+    assert read_all(broker, J) == [3, 4]
+    broker.close()
+    assert read_all(opened(tmp_path), J) == [3, 4]

@@ -18,6 +18,7 @@ from millrace.errors import (
     BrokerStopped,
     Conflict,
     MillraceError,
+    PeerGone,
     StorageError,
     UserError,
 )
@@ -65,6 +66,8 @@ class EmbeddedBroker(SegmentReader):
         self._stores = stores
         self._unlock: Callable[[], object] | None = unlock
         self._garbage = set(content.garbage)
+        self._to_remove: list[str] = []
+        """Those of the files that are to be deleted once what took them away is answered."""
         for file in content.garbage:
             book.adopted.put(file, GONE)
         self._may_be_unused = True
@@ -79,7 +82,7 @@ class EmbeddedBroker(SegmentReader):
             return
         self._own_producer()
         if self._garbage:
-            with contextlib.suppress(StorageError):
+            with contextlib.suppress(StorageError, PeerGone):
                 self._pausing(self._clear_garbage)
 
     @classmethod
@@ -195,8 +198,9 @@ class EmbeddedBroker(SegmentReader):
         storing.clean += [segment.id for segment in gone]
         storing.garbage += [segment.file for segment in gone]
         self._stores.save(draft, storing)
+        # It is saved: nothing below may fail, or callers would hear that it is not.
         self._may_be_unused |= bool(draft.truncated or draft.deleted)
-        self._remove(gone)
+        self._take_away(gone)
         for name, made in draft.journals.own.items():
             if made is not None:
                 self._names[made.id] = name
@@ -205,7 +209,8 @@ class EmbeddedBroker(SegmentReader):
             self._names.pop(journal.id, None)
 
     def _afterwards(self) -> None:
-        """Move the largest journals out of the ledger while all together are too large."""
+        """Delete files that were truncated, and move rows out of a ledger that is too large."""
+        self._remove_files()
         waiting, config = self._stores.waiting, self._config
         # The next append that needs the room reports a full disk.
         with contextlib.suppress(StorageError):
@@ -252,20 +257,26 @@ class EmbeddedBroker(SegmentReader):
                 garbage=[segment.file for segment in gone],
             )
             self._ledger.save(Book().draft(), storing)
-            self._remove(gone)
+            self._take_away(gone)
+            self._remove_files()
 
-    def _remove(self, gone: Sequence[Segment]) -> None:
-        """Delete the files of segments that the ledger no longer names."""
+    def _take_away(self, gone: Sequence[Segment]) -> None:
+        """Forget segments that the ledger no longer names; their files are deleted later."""
         for segment in gone:
             self._stores.forget(segment)
             self._garbage.add(segment.file)
+            self._to_remove.append(segment.file)
             if segment.is_adopted:
                 self._take_no_more(segment.file)
-            fault("journal.truncate.before_unlink")
-            # What cannot be deleted now stays on the list of garbage.
-            with contextlib.suppress(OSError):
-                self._disk.remove(self._path(segment.file))
-            fault("journal.truncate.after_unlink")
+
+    def _remove_files(self) -> None:
+        """Delete what was taken away. What cannot be deleted now stays on the list of garbage."""
+        files, self._to_remove = self._to_remove, []
+        with contextlib.suppress(OSError, StorageError, PeerGone):
+            for file in files:
+                fault("journal.truncate.before_unlink")
+                self._disk.remove(self._path(file))
+                fault("journal.truncate.after_unlink")
 
     def _clear_garbage(self) -> None:
         files = sorted(self._garbage)

@@ -8,9 +8,17 @@ import pytest
 from tests.unit.journal.journal_kit import SCHEMA, column, open_log, read_all
 
 from millrace.config import Config
-from millrace.errors import BrokerStopped, Corrupt, DataLost, FormatError, OwnerReplaced
+from millrace.errors import (
+    BrokerStopped,
+    Corrupt,
+    DataLost,
+    FormatError,
+    OwnerReplaced,
+    S3Unreachable,
+)
 from millrace.journal.ledger_log import log_records
 from millrace.journal.ledger_log.log_broker import LogBroker
+from millrace.journal.ledger_log.log_ledger import LogLedger
 from millrace.journal.ledger_log.log_records import LogRecord
 from millrace.journal.ledger_log.store_log import StoreLog
 from millrace.storage.local import LocalStore
@@ -145,3 +153,47 @@ def test_records_of_another_version_and_cut_ones_are_no_records() -> None:
     newer = LogRecord(number=1, epoch=1, mark="m", at_ms=0, tables=99)
     with pytest.raises(FormatError, match="version 99"):
         log_records.decode_record(log_records.encode_record(newer), where="here")
+
+
+def test_files_that_cannot_be_removed_cost_neither_the_truncation_nor_others(
+    tmp_path: Path,
+) -> None:
+    config = SMALL.with_options(journal_small_bytes_max=1)  # Every append is a file.
+    broker = open_log(tmp_path, config)
+    broker.create("a", SCHEMA)
+    for value in range(6):
+        broker.append("a", column([value]))
+    files = set(tmp_path.glob("j/segments/*/*"))
+
+    def away(_path: str) -> None:
+        raise S3Unreachable("removing failed: no answer\n  to fix: ask again")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker._disk, "remove", away)
+        truncated = broker.truncate_before("a", 4)
+        broker.append("a", column([6]))
+        with pytest.raises(S3Unreachable):
+            broker.tidy()
+    assert (truncated.removed, truncated.start_offset) == (4, 4)
+    assert read_all(broker, "a") == [4, 5, 6]
+    assert files <= set(tmp_path.glob("j/segments/*/*")), "nothing could be removed"
+    broker.tidy()
+    assert len(files & set(tmp_path.glob("j/segments/*/*"))) == 2
+
+    after = open_log(tmp_path, config)
+    assert read_all(after, "a") == [4, 5, 6]
+    after.append("a", column([7]))
+    assert read_all(open_log(tmp_path, config), "a") == [4, 5, 6, 7]
+
+
+def test_what_is_saved_is_answered_though_what_is_due_afterwards_fails(tmp_path: Path) -> None:
+    broker = filled(tmp_path)
+
+    def fails(_self: object) -> None:
+        raise Corrupt("a range is damaged\n  to fix: restore it")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogLedger, "snapshot_if_due", fails)
+        assert broker.append("a", column([30])).first_offset == 30
+
+    assert read_all(broker, "a") == read_all(open_log(tmp_path, SMALL), "a") == list(range(31))

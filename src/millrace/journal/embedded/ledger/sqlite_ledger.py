@@ -111,7 +111,9 @@ class SqliteLedger(TableReader):
             except _DiskFull as still:
                 raise StorageError(str(still)) from still.__cause__
         if is_freeing and not self._start.reserve.is_held:
-            self._shrink()
+            # It is saved: what fails from here on must not be told as if it were not.
+            with contextlib.suppress(StorageError, OSError):
+                self._shrink()
 
     def _save(self, draft: Book, storing: Storing) -> None:
         db = self._writer
