@@ -17,7 +17,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -63,6 +63,9 @@ _ADVICE: Final = {
     "500": _BUSY,
     "503": _BUSY,
 }
+_LISTED: Final = frozenset({"Key", "Size", "ETag", "LastModified"})
+_DESCRIBED: Final = frozenset({"ContentLength", "ETag", "LastModified"})
+_IsWhole = Callable[[Any], bool]
 _LOG: Final = logging.getLogger(__name__)
 _GONE: Final = frozenset({"NoSuchKey", "404", "NotFound"})
 _BEHIND_END: Final = frozenset({"InvalidRange", "416"})
@@ -172,7 +175,7 @@ class BucketCalls:
             given["StartAfter"] = f"{prefix}{after}"
         while True:
             with self._errors("listing", folder):
-                answer = self._call("list_objects_v2", None, **given)
+                answer = self._whole(_is_whole_page, "list_objects_v2", None, **given)
             for below in answer.get("CommonPrefixes", ()):
                 name = below["Prefix"][len(prefix) :].rstrip("/")
                 yield ListedObject(name=name, size=0, changed_at_ms=None)
@@ -188,7 +191,7 @@ class BucketCalls:
         """Size and time of an object; None if there is none."""
         with self._errors("looking at", relative):
             try:
-                answer = self._call("head_object", relative)
+                answer = self._whole(_DESCRIBED.issubset, "head_object", relative)
             except self._refusals as error:
                 if _code(error) in _GONE:
                     return None
@@ -283,7 +286,7 @@ class BucketCalls:
             raise self._refused(doing, key, _code(error), refusal.get("Message", "")) from error
         except boto.exceptions.NoCredentialsError as error:
             raise self._refused(doing, key, "AccessDenied", str(error)) from error
-        except (boto.exceptions.BotoCoreError, boto.exceptions.HTTPClientError) as error:
+        except (boto.exceptions.BotoCoreError, boto.parsers.ResponseParserError) as error:
             raise self._unreachable(doing, key, error) from error
         except FileNotFoundError:
             raise
@@ -321,6 +324,24 @@ class BucketCalls:
             server_ms = int(parsedate_to_datetime(date).timestamp() * 1000)
             self._ahead_ms = time.time_ns() // 1_000_000 - server_ms
         return answer
+
+    def _whole(self, is_whole: _IsWhole, method: str, relative: str | None, **given: Any) -> Any:  # noqa: ANN401
+        """One request, made again while its answer lacks what it must say."""
+        said = "sizes, times or ETags of objects are missing"
+        for tries_left in reversed(range(self.config.s3_tries_max)):
+            try:
+                answer = self._call(method, relative, **given)
+                if is_whole(answer):
+                    return answer
+            except botocore_module().parsers.ResponseParserError as error:
+                said = str(error)[:200]
+            _LOG.info("%s is tried again: %s", method, said)
+            time.sleep(S3_CONFLICT_WAIT_MS / 1000 if tries_left else 0)
+        raise StorageError(
+            f"{method} in s3://{self.address.bucket} is not answered as it should be\n"
+            f"  found: {said}, in {self.config.s3_tries_max} tries (Config.s3_tries_max)\n"
+            f"  to fix: look at the log of {self.address.server}, and at what is in front of it"
+        )
 
     def _mark_of(self, relative: str) -> str | None:
         mark: str | None = self._call("head_object", relative).get("Metadata", {}).get(_TOKEN)
@@ -363,6 +384,12 @@ class BucketCalls:
         if self._pid != os.getpid():
             self._lock = threading.Lock()
             self._client, self._files, self._pid = None, None, os.getpid()
+
+
+def _is_whole_page(page: Any) -> bool:  # noqa: ANN401 - as botocore's
+    """Whether a page of a listing says of each object what it must, and where to go on."""
+    is_followed = not page.get("IsTruncated") or "NextContinuationToken" in page
+    return is_followed and all(each.keys() >= _LISTED for each in page.get("Contents", ()))
 
 
 def _code(error: Any) -> str:  # noqa: ANN401 - botocore has no types

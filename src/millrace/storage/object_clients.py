@@ -63,6 +63,7 @@ def botocore_module() -> ModuleType:
         import botocore  # noqa: PLC0415 - an extra
         import botocore.config  # noqa: PLC0415
         import botocore.exceptions  # noqa: PLC0415
+        import botocore.parsers  # noqa: PLC0415
         import botocore.session  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise UserError(

@@ -1,0 +1,66 @@
+"""Answers of an S3 server that lack something: asked for again, and a storage error at the end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore.parsers import ResponseParserError
+
+from millrace.config import Config
+from millrace.errors import S3Unreachable, StorageError
+from millrace.storage import object_calls
+from millrace.storage.object_address import parse
+from millrace.storage.object_calls import BucketCalls
+
+WHEN = datetime(2026, 11, 18, tzinfo=UTC)
+WHOLE = {"Key": "mill/a", "Size": 3, "ETag": '"x"', "LastModified": WHEN}
+CUT = {"Key": "mill/b", "Size": 3}
+
+
+class ShortServer:
+    """Answers with what it is given, one after the other."""
+
+    def __init__(self, *answers: Any) -> None:  # noqa: ANN401 - botocore's
+        self.answers = list(answers)
+
+    def __getattr__(self, _method: str) -> Any:  # noqa: ANN401
+        def answer(**_given: object) -> Any:  # noqa: ANN401
+            now = self.answers.pop(0)
+            if isinstance(now, Exception):
+                raise now
+            return {"ResponseMetadata": {}, **now}
+
+        return answer
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> BucketCalls:
+    monkeypatch.setattr(object_calls, "S3_CONFLICT_WAIT_MS", 0)
+    return BucketCalls(parse("s3://bucket/mill", {}), Config(s3_tries_max=3))
+
+
+def test_a_listing_without_etags_is_asked_for_again(calls: BucketCalls) -> None:
+    unreadable = ResponseParserError("Unable to parse response")
+    calls._client = ShortServer(
+        {"Contents": [WHOLE, CUT]},
+        {"Contents": [WHOLE], "IsTruncated": True},
+        {"Contents": [WHOLE], "IsTruncated": True, "NextContinuationToken": "t"},
+        unreadable,
+        {"Contents": [{**CUT, **WHOLE, "Key": "mill/b"}]},
+    )
+
+    assert [listed.name for listed in calls.list("")] == ["a", "b"]
+
+
+def test_what_is_never_answered_as_it_should_be_is_a_storage_error(calls: BucketCalls) -> None:
+    calls._client = ShortServer(*[{"Contents": [CUT]}] * 3)
+    with pytest.raises(StorageError, match="ETags of objects are missing, in 3 tries"):
+        list(calls.list(""))
+    calls._client = ShortServer(*[{"ContentLength": 3}] * 3)
+    with pytest.raises(StorageError, match="head_object in s3://bucket is not answered"):
+        calls.look("a")
+    calls._client = ShortServer(ResponseParserError("Unable to parse response"))
+    with pytest.raises(S3Unreachable, match="Unable to parse"):
+        calls.put("a", b"")
