@@ -84,7 +84,8 @@ if TYPE_CHECKING:
         Published,
         Truncated,
     )
-    from millrace.journal.producer import Producer, json_schema
+    from millrace.journal.json_documents import json_schema
+    from millrace.journal.producer import Producer
     from millrace.journal.transaction import Transaction
     from millrace.keys import (
         BroadcastPartitioner,
@@ -255,7 +256,8 @@ _PUBLIC = {
     "pipeline.run.job_status": ("JobStatus",),
     "journal.api": ("Journals",),
     "journal.transaction": ("Transaction",),
-    "journal.producer": ("Producer", "json_schema"),
+    "journal.json_documents": ("json_schema",),
+    "journal.producer": ("Producer",),
     "journal.core.intents": ("Intents",),
     "journal.core.values": (
         "Anything",

@@ -13,13 +13,12 @@ over all journals and over restarts, also if the system time goes back.
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Self
 
 import pyarrow as pa
 
@@ -35,24 +34,12 @@ from millrace.journal.core.journal_names import check_name
 from millrace.journal.core.row_format import PRODUCER_MAX, Flag, ProducerId
 from millrace.journal.core.values import Appended, JournalInfo, Lease, OpenIn, Rows
 from millrace.journal.intent_records import FOLDER, IntentRecords
-
-DOCUMENT: Final = "doc"
-Documents = Sequence[Mapping[str, Any] | str]
+from millrace.journal.json_documents import Documents, rows_given
 
 
 def random_producer() -> ProducerId:
     """A random producer id."""
     return ProducerId(secrets.randbelow(PRODUCER_MAX) + 1)
-
-
-def json_schema() -> pa.Schema:
-    """The schema of a journal of JSON documents: one text each, in column `doc`.
-
-    Example:
-        >>> mr.json_schema().names
-        ['doc']
-    """
-    return pa.schema([pa.field(DOCUMENT, pa.string(), nullable=False)])
 
 
 class Producer:
@@ -139,7 +126,7 @@ class Producer:
                 raise self._not_now(f"may lack rows: {self._doubt}", "roll it back")
             check_journal_count(len({*self._open, journal}), self._journals_max)
             info = self._info(journal)
-            given = _given(rows, documents)
+            given = rows_given(rows, documents)
             return self._write(info, given, Flag.CONTINUE, keys, timestamps)
 
     def append_now(
@@ -164,7 +151,7 @@ class Producer:
                 fix = "commit or roll back first, or append them to it"
                 raise self._not_now(f"has rows in journal {journal!r}", fix)
             info = self._info(journal)
-            return self._write(info, _given(rows, documents), Flag.OUTSIDE, keys, timestamps)
+            return self._write(info, rows_given(rows, documents), Flag.OUTSIDE, keys, timestamps)
 
     # Ending a transaction.
     def prepare(self, *, keep: bool = True) -> Intents:
@@ -398,12 +385,3 @@ class Producer:
     def _not_now(self, state: str, fix: str) -> UserError:
         who = "a producer" if self._name is None else f"producer {self._name!r}"
         return UserError(f"the transaction of {who} {state}\n  to fix: {fix}")
-
-
-def _given(rows: Rows | None, documents: Documents | None) -> pa.RecordBatch | pa.Table:
-    if documents is None and rows is not None:
-        return rows
-    if documents is None or rows is not None:
-        raise UserError("neither rows nor documents, or both\n  to fix: give one of them")
-    texts = [text if isinstance(text, str) else json.dumps(text) for text in documents]
-    return pa.record_batch({DOCUMENT: pa.array(texts, pa.string())})

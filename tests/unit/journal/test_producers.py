@@ -10,7 +10,7 @@ from millrace.errors import FormatError, LeaseLost, SchemaMismatch, UserError
 from millrace.journal.broker import Broker
 from millrace.journal.core.intents import Intents
 from millrace.journal.core.row_format import Flag
-from millrace.journal.producer import json_schema
+from millrace.journal.json_documents import json_schema
 
 OUTSIDE, CONTINUE, ACK = (flag.value for flag in (Flag.OUTSIDE, Flag.CONTINUE, Flag.ACK))
 Row = dict[str, object]

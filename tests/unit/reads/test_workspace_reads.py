@@ -34,8 +34,8 @@ from millrace.errors import (
     UserError,
 )
 from millrace.journal.core.values import Lease
+from millrace.journal.json_documents import json_schema
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.producer import json_schema
 
 HASTY = Config().with_options(reads_restart_wait_ms=1, reads_restart_wait_ms_max=10)
 
