@@ -12,15 +12,26 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from millrace.scan.engine_parquet import FileRows, NativeRows
+from millrace.scan.file_mapping import ColumnSource, Filled, FromFile
 from millrace.sql.typed_sql import quoted, text_literal
 from millrace.sql.types import from_arrow, to_duckdb
 
 
 def native_query(rows: NativeRows) -> str:
     """The query that reads files. Row numbers choose row groups; others are not read."""
-    if all(piece.rows is None for piece in rows.pieces):
-        return _scan(rows, rows.pieces)
-    return " UNION ALL ".join(_scan(rows, [piece]) for piece in rows.pieces)
+    scans: list[list[FileRows]] = []
+    for piece in rows.pieces:
+        last = scans[-1][-1] if scans else None
+        if last is not None and last.rows is None and _can_follow(last, piece):
+            scans[-1].append(piece)
+        else:
+            scans.append([piece])
+    return " UNION ALL ".join(_scan(rows, pieces) for pieces in scans)
+
+
+def _can_follow(last: FileRows, piece: FileRows) -> bool:
+    """Whether one scan reads both files: all rows of them, in the same columns."""
+    return piece.rows is None and piece.sources == last.sources
 
 
 def _scan(rows: NativeRows, pieces: Sequence[FileRows]) -> str:
@@ -40,9 +51,11 @@ def _scan(rows: NativeRows, pieces: Sequence[FileRows]) -> str:
 
 def _columns(rows: NativeRows, pieces: Sequence[FileRows]) -> Iterator[str]:
     positions = {column.name: number for number, column in enumerate(rows.partitions)}
+    own = [name for name in rows.columns if name not in positions]
+    sources = dict(zip(own, pieces[0].sources or (), strict=False))
     for name in rows.columns:
         if name not in positions:
-            yield quoted(name)
+            yield _own_column(name, sources.get(name))
             continue
         column = rows.partitions[positions[name]]
         values = [literal(piece.partition[positions[name]], column.type) for piece in pieces]
@@ -50,6 +63,20 @@ def _columns(rows: NativeRows, pieces: Sequence[FileRows]) -> Iterator[str]:
         if len(set(values)) > 1:
             value = f"[{', '.join(values)}][CAST(file_index AS BIGINT) + 1]"
         yield f"{value} AS {quoted(name)}"
+
+
+def _own_column(name: str, source: ColumnSource | None) -> str:
+    """A column of a file, or what its table says stands for it there."""
+    match source:
+        case None:
+            return quoted(name)
+        case Filled(value, kind):
+            return f"{literal(value, kind)} AS {quoted(name)}"
+        case FromFile(there, kind):
+            known = from_arrow(kind)
+            if known.arrow is not None or pt.is_nested(kind) or pt.is_timestamp(kind):
+                return f"{quoted(there)} AS {quoted(name)}"
+            return f"CAST({quoted(there)} AS {to_duckdb(known)}) AS {quoted(name)}"
 
 
 def literal(value: object, kind: pa.DataType) -> str:

@@ -211,16 +211,18 @@ def _task(
     recent: dict[str, str] = {}
     for part in share.parts:
         match part:
-            case FilePart(inputs=files):
+            case FilePart(reader=read, inputs=files):
                 for split in files:
-                    inputs += split.identity()
+                    inputs += split.identity(read.columns)
                     size += split.bytes
                     recent |= split.recent()
             case ShufflePart(source=source):
                 consumed = _consumed(sources[source], part)
                 inputs.append({"path": _label(work, part), "consumed": consumed})
                 size += _bytes(sources[source].manifest, part)
-    scans = [leaf.source.describe() for leaf in leaves(share.root) if isinstance(leaf, Scan)]
+    scans = [
+        leaf.source.describe(leaf.columns) for leaf in leaves(share.root) if isinstance(leaf, Scan)
+    ]
     made_from = {
         "inputs": inputs,
         "work": work.describe(),

@@ -7,7 +7,7 @@ field is nullable, because map outputs of files that differ in this are read tog
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
@@ -124,14 +124,20 @@ def _decode(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _decode_list(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Lists, from the values between their first offset and their last."""
     if pt.is_list_view(column.type) or pt.is_large_list_view(column.type):
         return _decode_list_view(column, kind)
+    return rebuilt_list(column, kind, lambda items: _decode(items, kind.value_type))
+
+
+def rebuilt_list(
+    column: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array], pa.Array]
+) -> pa.Array:
+    """Lists of converted values, of those between their first offset and their last."""
     ends = column.offsets
     begin, end = ends[0].as_py(), ends[-1].as_py()
-    items = _decode(column.values.slice(begin, end - begin), kind.value_type)
+    items = convert(column.values.slice(begin, end - begin))
     make = pa.LargeListArray if pt.is_large_list(kind) else pa.ListArray
-    offsets = pc.subtract(ends, ends[0])
+    offsets = pc.subtract(ends, ends[0]).cast(pa.int64() if pt.is_large_list(kind) else pa.int32())
     return make.from_arrays(offsets, items, type=kind, mask=column.is_null())
 
 
@@ -153,10 +159,25 @@ def _decode_list_view(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _decode_map(column: pa.MapArray, kind: pa.DataType) -> pa.Array:
+    return rebuilt_map(
+        column,
+        kind,
+        lambda keys: _decode(keys, kind.key_type),
+        lambda items: _decode(items, kind.item_type),
+    )
+
+
+def rebuilt_map(
+    column: pa.MapArray,
+    kind: pa.DataType,
+    convert_keys: Callable[[pa.Array], pa.Array],
+    convert_items: Callable[[pa.Array], pa.Array],
+) -> pa.Array:
+    """Maps of converted keys and values."""
     ends = column.offsets
     begin, end = ends[0].as_py(), ends[-1].as_py()
-    keys = _decode(column.keys.slice(begin, end - begin), kind.key_type)
-    items = _decode(column.items.slice(begin, end - begin), kind.item_type)
+    keys = convert_keys(column.keys.slice(begin, end - begin))
+    items = convert_items(column.items.slice(begin, end - begin))
     offsets = pc.subtract(ends, ends[0])
     return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=column.is_null())
 

@@ -12,8 +12,10 @@ from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from millrace.scan.file_bounds import high_of, low_of
 from millrace.scan.input_files import InputFile
 from millrace.scan.remote_files import random_access
 from millrace.scan.source import FileSource
@@ -42,6 +44,8 @@ def column_bounds(source: FileSource, column: str) -> ColumnBounds | None:
     kind = source.schema.field(column).type
     if source.format != "parquet" or not (pa.types.is_integer(kind) or pa.types.is_date32(kind)):
         return None
+    if source.is_table:
+        return None if source.bounds is None else _of_table(source.bounds, column)
     step = max(1, -(-len(source.shapes) // _FILES_MAX))
     return _of_files(tuple(shape.file for shape in source.shapes[::step]), column)
 
@@ -74,6 +78,17 @@ def _of_file(listed: InputFile, column: str) -> list[tuple[int, int]]:
         for stats in known
         if stats is not None and stats.has_min_max
     ]
+
+
+def _of_table(bounds: pa.Table, column: str) -> ColumnBounds | None:
+    """What the table itself says; its metadata is read anyway."""
+    if low_of(column) not in bounds.column_names:
+        return None
+    low = pc.min(bounds[low_of(column)]).as_py()
+    high = pc.max(bounds[high_of(column)]).as_py()
+    if low is None or high is None:
+        return None
+    return ColumnBounds(_number(low), _number(high))
 
 
 def _of_folders(source: FileSource, column: str) -> ColumnBounds | None:

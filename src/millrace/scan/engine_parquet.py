@@ -8,12 +8,16 @@ rows and the values that `SplitReader.batches` gives, in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pt
 
+from millrace.identity.schemas import plain_type
+from millrace.scan.file_mapping import ColumnSource, DeletedRows, Filled
+from millrace.scan.formats import Footer
 from millrace.scan.input_files import InputFile
 from millrace.scan.parquet_footers import has_floats
 from millrace.scan.source import SplitReader, check_unchanged
@@ -28,6 +32,8 @@ class FileRows:
     rows: tuple[int, int] | None
     partition: tuple[Any, ...] = ()
     """The values of the columns in the names of its folders."""
+    sources: tuple[ColumnSource, ...] | None = None
+    """Where each column comes from that is not in `partition`; None: from the one of its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +62,46 @@ def native_rows(reader: SplitReader, inputs: Sequence[MapInput]) -> NativeRows |
         split.engine_columns and own <= split.engine_columns for split in splits
     ):
         return None
+    named = [name for name in schema.names if name in own]
     return NativeRows(
-        pieces=tuple(_pieces(splits)),
+        pieces=tuple(_pieces(splits, named)),
         columns=tuple(schema.names),
         nan_possible=any(has_floats(field.type) for field in schema if field.name in own),
         partitions=tuple(reader.whole.field(name) for name in reader.partitions),
     )
 
 
-def _pieces(splits: Sequence[FileSplit]) -> list[FileRows]:
+def engine_columns(
+    columns: Mapping[str, ColumnSource], footer: Footer, deleted: DeletedRows | None
+) -> frozenset[str]:
+    """Columns of a table that the engine reads of a file by itself."""
+    if deleted is not None or not footer.engine_columns:
+        return frozenset()
+    return frozenset(
+        name
+        for name, source in columns.items()
+        if isinstance(source, Filled)
+        or (
+            source.name in footer.engine_columns
+            and not source.parts
+            and _reads_as(plain_type(footer.schema.field(source.name).type), source.type)
+        )
+    )
+
+
+def _reads_as(have: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether the engine makes the same values of a wider type as Arrow does."""
+    wider = {pa.int32(): (pa.int64(),), pa.float32(): (pa.float64(),)}
+    text = pt.is_large_string(have) and pt.is_string(kind)
+    return bool(
+        have == kind
+        or kind in wider.get(have, ())
+        or text
+        or (pt.is_decimal(have) and pt.is_decimal(kind))
+    )
+
+
+def _pieces(splits: Sequence[FileSplit], columns: Sequence[str]) -> list[FileRows]:
     """What is read of each file; neighbours together, so that a footer is read once for them.
 
     All rows of a file are read without row numbers: the engine takes a condition on them for one
@@ -72,7 +109,7 @@ def _pieces(splits: Sequence[FileSplit]) -> list[FileRows]:
     """
     pieces: list[FileRows] = []
     for split in splits:
-        piece = FileRows(split.file, split.rows, split.partition)
+        piece = FileRows(split.file, split.rows, split.partition, _sources(split, columns))
         if pieces and _follows(pieces[-1], piece):
             before = pieces.pop()
             assert before.rows is not None, "a piece that follows has a first row"
@@ -82,6 +119,12 @@ def _pieces(splits: Sequence[FileSplit]) -> list[FileRows]:
             piece = replace(piece, rows=rows)
         pieces.append(piece)
     return pieces
+
+
+def _sources(split: FileSplit, columns: Sequence[str]) -> tuple[ColumnSource, ...] | None:
+    if split.mapping is None:
+        return None
+    return tuple(split.mapping.columns[name] for name in columns)
 
 
 def _follows(last: FileRows, piece: FileRows) -> bool:

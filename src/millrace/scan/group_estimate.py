@@ -13,6 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millrace.scan.file_mapping import FromFile
 from millrace.scan.remote_files import random_access
 from millrace.scan.source import FileSource
 
@@ -25,6 +26,11 @@ def rows_per_group(source: FileSource, keys: Sequence[str], split_bytes: int) ->
     if source.format != "parquet" or not keys:
         return None
     shape = max(source.shapes, key=lambda candidate: candidate.bytes)
+    if shape.mapping is not None:
+        sources = [shape.mapping.columns[key] for key in keys]
+        if not all(isinstance(one, FromFile) for one in sources):
+            return None
+        keys = [one.name for one in sources if isinstance(one, FromFile)]
     try:
         with pq.ParquetFile(random_access(shape.file.path, shape.file.options)) as file:
             rows = file.metadata.num_rows

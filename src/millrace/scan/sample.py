@@ -36,12 +36,8 @@ def _every(rows: pa.Table, count: int) -> pa.Table:
 
 def _pieces(shape: FileShape) -> list[FileSplit]:
     if shape.row_group_bytes is None:
-        size = shape.file.size
-        return [FileSplit(file=shape.file, row_groups=None, bytes=size, partition=shape.partition)]
-    return [
-        FileSplit(file=shape.file, row_groups=(number,), bytes=size, partition=shape.partition)
-        for number, size in enumerate(shape.row_group_bytes)
-    ]
+        return [shape.split(None, shape.file.size)]
+    return [shape.split((number,), size) for number, size in enumerate(shape.row_group_bytes)]
 
 
 def _evenly(pieces: Sequence[FileSplit], count: int) -> list[FileSplit]:

@@ -17,6 +17,7 @@ from millrace.errors import UserError
 from millrace.identity.schemas import check_names, conform_in_pieces, difference, plain_schema
 from millrace.scan import formats, input_files
 from millrace.scan.input_files import InputFile, Paths
+from millrace.scan.mapped_rows import mapped_batches
 from millrace.scan.partition_folders import PartitionColumns, partition_columns
 from millrace.scan.remote_files import NO_OPTIONS
 from millrace.scan.splits import FileShape, FileSplit, MapInput
@@ -42,6 +43,13 @@ class FileSource:
     """Those that are timestamps, given as text: the session's time zone decides their meaning."""
     file_schema: pa.Schema | None = None
     """The columns of the files themselves, if others are in the names of folders."""
+    bounds: pa.Table | None = field(default=None, compare=False)
+    """What a table's metadata says of the values in its files; see `scan.file_bounds`."""
+
+    @property
+    def is_table(self) -> bool:
+        """Whether these are files of a table format."""
+        return bool(self.shapes) and self.shapes[0].mapping is not None
 
     @property
     def bytes(self) -> int:
@@ -53,11 +61,17 @@ class FileSource:
         own = [name for name in columns if name not in self.partitions]
         return sum(shape.bytes_of(own, len(self.schema.names)) for shape in self.shapes)
 
-    def describe(self) -> dict[str, Any]:
-        """What decides the rows beside the files themselves."""
+    def describe(self, columns: Sequence[str] | None = None) -> dict[str, Any]:
+        """What decides the rows beside the files themselves.
+
+        A table may get columns that its files do not have: only those that are read count.
+        """
+        read = self.schema
+        if columns is not None and self.is_table:
+            read = pa.schema([self.schema.field(name) for name in columns])
         return {
             "format": self.format,
-            "schema": [[f.name, str(f.type)] for f in self.schema],
+            "schema": [[f.name, str(f.type)] for f in read],
             "options": dict(self.options),
         }
 
@@ -92,20 +106,29 @@ class SplitReader:
         """Rows of a map task in order. A file that changed since it was listed is an error."""
         schema = self.schema
         own = pa.schema([field for field in schema if field.name not in self.partitions])
-        read = None if self.columns is None and not self.partitions else own.names
         for split in map_input.splits:
             check_unchanged(split.file)
-            for batch in formats.read(
-                self.format, split, self.file_schema or self.whole, self.options, batch_bytes, read
-            ):
-                for piece in conform_in_pieces(
-                    batch if read is None else batch.select(read),
-                    own,
-                    where=f"input file {split.file.path}",
-                    bytes_target=batch_bytes,
-                ):
-                    yield self._with_partition(piece, split, schema) if self.partitions else piece
+            for piece in self._pieces(split, own, batch_bytes):
+                yield self._with_partition(piece, split, schema) if self.partitions else piece
             check_unchanged(split.file)
+
+    def _pieces(
+        self, split: FileSplit, own: pa.Schema, batch_bytes: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of a split in the columns of its file."""
+        if split.mapping is not None:
+            yield from mapped_batches(split, own, batch_bytes)
+            return
+        read = None if self.columns is None and not self.partitions else own.names
+        for batch in formats.read(
+            self.format, split, self.file_schema or self.whole, self.options, batch_bytes, read
+        ):
+            yield from conform_in_pieces(
+                batch if read is None else batch.select(read),
+                own,
+                where=f"input file {split.file.path}",
+                bytes_target=batch_bytes,
+            )
 
     def _with_partition(
         self, batch: pa.RecordBatch, split: FileSplit, schema: pa.Schema
@@ -231,10 +254,10 @@ def _identify_all(
             options=access,
         )
 
-    return _of_each(paths, identify)
+    return of_each(paths, identify)
 
 
-def _of_each(files: Sequence[_Listed], read: Callable[[_Listed], _Read]) -> list[_Read]:
+def of_each(files: Sequence[_Listed], read: Callable[[_Listed], _Read]) -> list[_Read]:
     """What is read of each file, several at a time; one file needs no thread."""
     if len(files) <= 1:
         return [read(file) for file in files]
@@ -254,7 +277,7 @@ def _first_with_rows(kind: str, listed: Sequence[InputFile]) -> InputFile:
 
 
 def _self_describing(kind: str, listed: list[InputFile], schema: pa.Schema | None) -> FileSource:
-    footers = _of_each(listed, lambda file: formats.footer(kind, file))
+    footers = of_each(listed, lambda file: formats.footer(kind, file))
     expected = plain_schema(schema or footers[0].schema)
     check_names(expected)
     for file, footer in zip(listed, footers, strict=True):

@@ -17,6 +17,7 @@ from typing import Any
 
 import xxhash
 
+from millrace.scan.file_mapping import FileMapping
 from millrace.scan.input_files import InputFile
 
 
@@ -34,7 +35,9 @@ class FileShape:
     engine_columns: frozenset[str] = frozenset()
     """Columns that the query engine reads of the file by itself."""
     partition: tuple[Any, ...] = ()
-    """The values of the columns in the names of its folders."""
+    """The values of the columns in the names of its folders, or that its table notes for it."""
+    mapping: FileMapping | None = None
+    """How its columns become those of its table, for a file of a table format."""
 
     @property
     def bytes(self) -> int:
@@ -46,6 +49,25 @@ class FileShape:
         even = 1 / max(1, all_columns)
         share = sum(self.column_shares.get(name, even) for name in columns)
         return int(self.bytes * min(1.0, share))
+
+    def identity(self) -> dict[str, Any]:
+        """What tells this file from every other, and its rows from others of its table."""
+        return _whole_identity(self, None)
+
+    def split(
+        self, groups: Sequence[int] | None, size: int, *, ends_file: bool = False
+    ) -> FileSplit:
+        """Some row groups of it, or all."""
+        return FileSplit(
+            file=self.file,
+            row_groups=None if groups is None else tuple(groups),
+            bytes=size,
+            rows=None if groups is None else _rows(self.row_group_rows, groups),
+            ends_file=ends_file,
+            engine_columns=self.engine_columns,
+            partition=self.partition,
+            mapping=self.mapping,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +86,17 @@ class FileSplit:
     engine_columns: frozenset[str] = frozenset()
     """Columns that the query engine reads of the file by itself."""
     partition: tuple[Any, ...] = ()
-    """The values of the columns in the names of its folders, which its path has too."""
+    """The values of the columns in the names of its folders, which its path has too.
 
-    def identity(self) -> dict[str, Any]:
-        """What tells this split from every other, and this version of it from others."""
+    Or those that its table notes for it.
+    """
+    mapping: FileMapping | None = None
+    """How its columns become those of its table, for a file of a table format."""
+
+    def identity(self, columns: Sequence[str] | None = None) -> dict[str, Any]:
+        """What tells this split, read in these columns, from every other, of every version."""
         groups = None if self.row_groups is None else list(self.row_groups)
-        return {**self.file.identity(), "row_groups": groups}
+        return {**_whole_identity(self, columns), "row_groups": groups}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +110,9 @@ class MapInput:
         """Estimated bytes to read."""
         return sum(split.bytes for split in self.splits)
 
-    def identity(self) -> list[dict[str, Any]]:
-        """What tells this input from every other, and this version of it from others."""
-        return [split.identity() for split in self.splits]
+    def identity(self, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """What tells this input, read in these columns, from every other, of every version."""
+        return [split.identity(columns) for split in self.splits]
 
     def recent(self) -> dict[str, str]:
         """Checksums of files that their times do not tell apart for sure."""
@@ -126,16 +153,7 @@ def share_out(
 def _cut_file(shape: FileShape, target: int) -> list[FileSplit]:
     groups = shape.row_group_bytes
     if groups is None or len(groups) <= 1 or sum(groups) <= target:
-        size = shape.file.size if groups is None else sum(groups)
-        return [
-            FileSplit(
-                file=shape.file,
-                row_groups=None,
-                bytes=size,
-                engine_columns=shape.engine_columns,
-                partition=shape.partition,
-            )
-        ]
+        return [shape.split(None, shape.file.size if groups is None else sum(groups))]
     total = sum(groups)
     pieces: list[list[int]] = [[] for _ in range(-(-total // target))]
     before = 0
@@ -144,15 +162,7 @@ def _cut_file(shape: FileShape, target: int) -> list[FileSplit]:
         pieces[min(middle * len(pieces) // total, len(pieces) - 1)].append(number)
         before += size
     return [
-        FileSplit(
-            file=shape.file,
-            row_groups=tuple(piece),
-            bytes=sum(groups[n] for n in piece),
-            rows=_rows(shape.row_group_rows, piece),
-            ends_file=piece[-1] == len(groups) - 1,
-            engine_columns=shape.engine_columns,
-            partition=shape.partition,
-        )
+        shape.split(piece, sum(groups[n] for n in piece), ends_file=piece[-1] == len(groups) - 1)
         for piece in pieces
         if piece
     ]
@@ -163,6 +173,13 @@ def _rows(sizes: Sequence[int] | None, piece: Sequence[int]) -> tuple[int, int] 
     if sizes is None:
         return None
     return sum(sizes[: piece[0]]), sum(sizes[: piece[-1] + 1]) - 1
+
+
+def _whole_identity(part: FileShape | FileSplit, columns: Sequence[str] | None) -> dict[str, Any]:
+    """The version of a file, and how its table reads it."""
+    mapping = part.mapping
+    mapped = {} if mapping is None else mapping.identity(columns, part.partition)
+    return {**part.file.identity(), **mapped}
 
 
 def _group(splits: Sequence[FileSplit], count: int) -> list[MapInput]:

@@ -16,7 +16,7 @@ from millrace.pipeline.define.file_listing import FileListing
 from millrace.plan.nodes.map_batches import MapBatches, identity_of
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.scan import Scan
-from millrace.scan.input_files import InputFile
+from millrace.scan.splits import FileShape
 from millrace.text import counted
 
 
@@ -55,7 +55,7 @@ def _of_plan(plan: Node) -> tuple[list[str], list[str]]:
     query, files = [plan.describe()], []
     if isinstance(plan, Scan):
         query = [f"scan {plan.source.describe()}"]
-        files = sorted(str(_of_file(shape.file)) for shape in plan.source.shapes)
+        files = sorted(str(_of_file(shape)) for shape in plan.source.shapes)
     if isinstance(plan, MapBatches):
         query.append(identity_of(plan)[0] or "not recognised")
     for child in plan.children:
@@ -65,9 +65,10 @@ def _of_plan(plan: Node) -> tuple[list[str], list[str]]:
     return query, files
 
 
-def _of_file(file: InputFile) -> dict[str, Any]:
-    if file.by_content or file.tag is not None:
-        return file.identity()
+def _of_file(shape: FileShape) -> dict[str, Any]:
+    file = shape.file
+    if file.by_content or file.tag is not None or shape.mapping is not None:
+        return shape.identity()
     return {"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns}
 
 

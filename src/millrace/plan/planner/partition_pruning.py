@@ -1,6 +1,7 @@
-"""Leaves out files whose folders say that a filter drops all their rows.
+"""Leaves out files of which it is known, before they are read, that a filter drops all their rows.
 
-Invariant: the plan's result is the same: the filters stay, and one file is always read.
+Folders say it by their names, and tables by their metadata. Invariant: the plan's result is the
+same: the filters stay, and one file is always read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from millrace.scan.source import FileSource
 from millrace.sql.expressions import Expression
 
 MatchingFiles = Callable[[FileSource, Expression], FileSource]
-"""The source without files for which a condition on the columns of folders is not true."""
+"""The source without files for which it is known that a condition is true for no row."""
 
 
 def prune_partitions(plan: Node, matching: MatchingFiles) -> Node:
@@ -25,17 +26,22 @@ def prune_partitions(plan: Node, matching: MatchingFiles) -> Node:
     while isinstance(node, Filter):
         conditions.append(node.condition)
         node = node.child
-    if isinstance(node, Scan) and node.source.partitions and conditions:
+    if isinstance(node, Scan) and conditions and _says_more(node.source):
         return _over(plan, _pruned(node, conditions, matching))
     children = [prune_partitions(child, matching) for child in plan.children]
     return with_new_children(plan, children)
+
+
+def _says_more(source: FileSource) -> bool:
+    return bool(source.partitions) or source.bounds is not None
 
 
 def _pruned(scan: Scan, conditions: list[Expression], matching: MatchingFiles) -> Scan:
     source = scan.source
     known = frozenset(source.partitions)
     for condition in conditions:
-        if condition.columns and condition.columns <= known and not condition.raises:
+        is_known = condition.columns <= known or source.bounds is not None
+        if condition.columns and is_known and not condition.raises:
             source = matching(source, condition)
     if not source.shapes:  # A stage without tasks has no place in a plan.
         source = replace(source, shapes=scan.source.shapes[:1])

@@ -82,7 +82,10 @@ class PlanIdentity:
                 tuple(sorted((name, repr(value)) for name, value in source.options.items())),
                 source.partitions,
                 source.timestamps,
-                tuple(shape.file for shape in source.shapes),
+                tuple(
+                    shape.file if shape.mapping is None else repr(shape.identity())
+                    for shape in source.shapes
+                ),
             )
             self._sources[id(source)] = source, content
         return self._sources[id(source)][1]
