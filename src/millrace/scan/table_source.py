@@ -32,7 +32,7 @@ from millrace.storage.storage_options import StorageOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableFile:
+class SnapshotFile:
     """A data file of a table, as the table's metadata describes it.
 
     `partition` are the values of the source's partition columns. `constants` are values of columns
@@ -46,7 +46,7 @@ class TableFile:
 
 
 def table_source(
-    files: Sequence[TableFile],
+    files: Sequence[SnapshotFile],
     fields: Sequence[TableField],
     *,
     ids: FieldIds,
@@ -79,7 +79,7 @@ def table_source(
 
 
 def _shape(
-    file: TableFile, fields: Sequence[TableField], ids: FieldIds, access: StorageOptions
+    file: SnapshotFile, fields: Sequence[TableField], ids: FieldIds, access: StorageOptions
 ) -> FileShape:
     # A table never writes a file again, so times tell its versions apart.
     listed = input_files.describe(file.path, access)

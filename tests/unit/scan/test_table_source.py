@@ -21,7 +21,7 @@ from millrace.scan.engine_parquet import native_rows
 from millrace.scan.file_mapping import FIELD_ID, FieldIds, TableField
 from millrace.scan.source import FileSource
 from millrace.scan.splits import cut
-from millrace.scan.table_source import TableFile, table_source
+from millrace.scan.table_source import SnapshotFile, table_source
 
 
 def field(name: str, kind: pa.DataType, number: int, *parts: TableField, **more: Any) -> TableField:  # noqa: ANN401
@@ -45,11 +45,11 @@ class Deleted:
         return np.array(self.numbers, np.int64)
 
 
-def written(path: Path, columns: list[tuple[pa.Field, list[Any]]], **options: int) -> TableFile:
+def written(path: Path, columns: list[tuple[pa.Field, list[Any]]], **options: int) -> SnapshotFile:
     arrays = [pa.array(values, column.type) for column, values in columns]
     table = pa.Table.from_arrays(arrays, schema=pa.schema([column for column, _ in columns]))
     pq.write_table(table, path, **options)
-    return TableFile(path=str(path))
+    return SnapshotFile(path=str(path))
 
 
 def rows_of(
@@ -76,7 +76,9 @@ def is_native(source: FileSource) -> bool:
     return native_rows(source.reader(), inputs) is not None
 
 
-def open_table(files: list[TableFile], *fields: TableField, ids: FieldIds = "always") -> FileSource:
+def open_table(
+    files: list[SnapshotFile], *fields: TableField, ids: FieldIds = "always"
+) -> FileSource:
     return table_source(files, fields, ids=ids)
 
 
@@ -202,7 +204,7 @@ def test_rows_that_were_deleted_are_left_out_by_their_numbers_in_the_file(tmp_pa
         tmp_path / "a.parquet", [(with_id("a", pa.int64(), 1), list(range(100)))], row_group_size=30
     )
     gone = (0, 29, 30, 31, 59, 89, 90, 99)
-    deleted = TableFile(path=file.path, deleted=Deleted(gone))
+    deleted = SnapshotFile(path=file.path, deleted=Deleted(gone))
 
     source = open_table([deleted], field("a", pa.int64(), 1), field("b", pa.int64(), 2))
 
@@ -220,7 +222,7 @@ def test_a_part_of_a_file_is_itself_again_only_in_the_same_columns(tmp_path: Pat
     )
 
     def identity(columns: list[str], *fields: TableField, gone: tuple[int, ...] = ()) -> str:
-        one = TableFile(path=file.path, deleted=Deleted(gone) if gone else None)
+        one = SnapshotFile(path=file.path, deleted=Deleted(gone) if gone else None)
         source = open_table([one], *fields)
         (part,) = cut(source.shapes, split_bytes_target=1 << 30, map_tasks_max=9)
         return f"{part.identity(columns)} {source.describe(columns)}"
