@@ -37,6 +37,7 @@ LAYERS = [
     {"spark"},
     {"calls"},
     {"workspace", "spark_session"},
+    {"schedulers"},
     {"cli", "testing", "functions", "types", "__init__"},
 ]
 # So do the folders of a layer that is large.
@@ -195,6 +196,8 @@ PURE = {
     "pipeline/define/job_changes.py",
     "pipeline/define/job_recording.py",
     "pipeline/define/explain_job.py",
+    "schedulers/airflow_connections.py",
+    "schedulers/try_outcome.py",
     "transport/flight/first_call.py",
     "transport/flight/hpack.py",
     "transport/flight/message_sizes.py",
@@ -231,6 +234,8 @@ OWNED = {
     "confluent_kafka": "journal",
     "sqlite3": "journal",
     "psycopg": "journal",
+    "airflow": "schedulers",
+    "dagster": "schedulers",
     "deltalake": "tables",
     "pyiceberg": "tables",
     "adbc_driver_postgresql": "tables",
@@ -294,6 +299,7 @@ SAFE_USES = {
         "pickle.PicklingError",
     ),  # What Spark would ship is tried out first.
     ("spark/function_shipping.py", "cloudpickle.dumps"),
+    ("spark/function_shipping.py", "cloudpickle.register_pickle_by_value"),
     # A function of the user's own process, as PySpark packs it into a column.
     ("spark/udfs/pyspark_functions.py", "cloudpickle.dumps"),
     ("spark/udfs/pyspark_functions.py", "cloudpickle.loads"),

@@ -24,7 +24,7 @@ PROGRAM = """
 import json, os, sys, time, urllib.request
 from millrace.workspace import runtime_of
 import millrace as mr
-from millrace.spark.session import start_session
+from millrace.spark.session import session_with, start_session
 
 mill, out, url, rows, options = sys.argv[1:6]
 options = json.loads(options)
@@ -35,7 +35,8 @@ def ask(row: dict, context: mr.Context) -> dict:
     with urllib.request.urlopen(request, timeout=60) as answer:
         return {"id": row["id"], "answer": json.loads(answer.read())["answer"]}
 
-spark = start_session(cores=2)
+settings = options.get("settings")
+spark = session_with(settings) if settings else start_session(cores=2)
 config = mr.Config(job_run_lease=5, job_lease=5, job_watch_ms=50)
 ws = mr.open(mill, spark, config=config)
 if options.get("joined"):
@@ -183,9 +184,9 @@ class Application:
         found: dict[str, Any] = json.loads(line.removeprefix("REPORT "))
         return found
 
-    def kill_after(self, asked: int) -> None:
+    def kill_after(self, asked: int, **options: Any) -> None:  # noqa: ANN401 - JSON
         """Start it and kill its driver once so many questions were asked; Spark goes with it."""
-        process = self.start()
+        process = self.start(**options)
         self.api.wait_for(asked, process)
         process.kill()
         process.communicate(timeout=WAIT_S)

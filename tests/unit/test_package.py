@@ -29,7 +29,9 @@ EXTRAS = {
 MADE = {".pyc", ".so"}
 NOT_IMPORTED = {"pandas"}
 """Needed by PySpark, and imported by nobody here: docs/dependencies.md says why."""
-
+IMPORTED_AS = {"apache-airflow": "airflow"}
+SCHEDULERS = {"airflow": "requirements-airflow.lock"}
+"""Extras whose packages have an environment, and a lock, of their own."""
 
 LOCKS = ["requirements.lock", *sorted(path.name for path in ROOT.glob("requirements-spark-*.lock"))]
 
@@ -79,16 +81,25 @@ def test_what_is_imported_is_a_dependency_and_the_other_way_round() -> None:
     others = {name for name in imported() if name.replace("-", "_") not in sys.stdlib_module_names}
     named = {one.name for one in [*NEEDED, *(one for each in EXTRAS.values() for one in each)]}
 
-    assert others - own == named - NOT_IMPORTED
+    assert others - own == {IMPORTED_AS.get(name, name) for name in named - NOT_IMPORTED}
 
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_pinned_versions_are_within_the_ranges(lock: str) -> None:
-    everything = [*NEEDED, *(one for extra in EXTRAS.values() for one in extra)]
+    extras = [lines for name, lines in EXTRAS.items() if name not in SCHEDULERS]
+    everything = [*NEEDED, *(one for extra in extras for one in extra)]
     versions = pinned(lock)
 
     outside = [one for one in everything if versions[one.name.lower()] not in one.specifier]
     assert outside == []
+
+
+@pytest.mark.parametrize("extra", SCHEDULERS)
+def test_a_scheduler_is_tried_beside_what_millrace_needs(extra: str) -> None:
+    versions = pinned(SCHEDULERS[extra])
+
+    everything = [*NEEDED, *EXTRAS[extra], *EXTRAS["connect"]]
+    assert [one for one in everything if versions[one.name.lower()] not in one.specifier] == []
 
 
 def test_no_install_replaces_the_pyspark_of_a_runtime() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Sequence
 
 from pyspark import cloudpickle
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from millrace.config import Config
 from millrace.errors import UserError
+from millrace.identity.libraries import library_of
 from millrace.pipeline.core.hops import Hop
 from millrace.plan.nodes.map_batches import FunctionNode, MapBatches
 from millrace.plan.nodes.node import Node
@@ -29,6 +31,13 @@ def check_shippable(plan: Node) -> None:
             ) from error
     for child in plan.children:
         check_shippable(child)
+
+
+def ship_by_value(module: str) -> None:
+    """Send the code of a module of the user's along with tasks, which cannot import it."""
+    loaded = sys.modules.get(module)
+    if loaded is not None and library_of(module) is None and module != "__main__":
+        cloudpickle.register_pickle_by_value(loaded)  # type: ignore[no-untyped-call]
 
 
 def check_function_settings(spark: SparkSession, config: Config, plan: Node) -> None:

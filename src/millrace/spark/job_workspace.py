@@ -11,6 +11,7 @@ from millrace.journal.api import broker_of
 from millrace.pipeline.core.job_model import OnChange
 from millrace.pipeline.define.job import Job, Until, graph_of
 from millrace.pipeline.report.job_report import JobReport
+from millrace.pipeline.report.run_observer import RunObserver
 from millrace.pipeline.run.explain_progress import explain_progress
 from millrace.pipeline.run.job_runtime import JobHome
 from millrace.pipeline.run.job_status import JobStatus, job_status
@@ -55,7 +56,14 @@ class WorkspaceOfJobs:
         recall_kept(broker, graph)
         return explain_progress(broker, graph.record())
 
-    def run(self, job: Job, *, until: Until, on_change: OnChange) -> JobReport:
+    def run(
+        self,
+        job: Job,
+        *,
+        until: Until,
+        on_change: OnChange,
+        observer: RunObserver | None = None,
+    ) -> JobReport:
         """Run a job on Spark."""
         from millrace.pipeline.run.job_run import run_job  # noqa: PLC0415 - describing needs none
         from millrace.spark.spark_job_runtime import SparkJobRuntime  # noqa: PLC0415 - nor a runner
@@ -63,7 +71,9 @@ class WorkspaceOfJobs:
         def runtime() -> SparkJobRuntime:
             return SparkJobRuntime(self.workspace.spark, self.config)
 
-        return run_job(self.workspace, job, runtime, until=until, on_change=on_change)
+        return run_job(
+            self.workspace, job, runtime, until=until, on_change=on_change, observer=observer
+        )
 
     def status(self, job: Job) -> JobStatus:
         """How far a job is."""

@@ -25,11 +25,21 @@ _RECORDS_PER_BATCH: Final = 65_536
 _masters: Final[WeakKeyDictionary[SparkSession, str]] = WeakKeyDictionary()
 
 
-def start_session(app_name: str = "millrace", *, cores: int | None = None) -> SparkSession:
-    """Start Spark on this machine: all cores, loopback only, this interpreter in its workers."""
+def start_session(
+    app_name: str = "millrace", *, cores: int | None = None, apart: bool = False
+) -> SparkSession:
+    """Start Spark on this machine: all cores, loopback only, this interpreter in its workers.
+
+    Args:
+        app_name: its name on Spark's page.
+        cores: how many tasks run at once.
+        apart: see `launch_apart`.
+    """
     check_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if apart:
+        launch_apart({})
     slots = cores or len(os.sched_getaffinity(0))
     builder = (
         SparkSession.builder.master(f"local[{slots},{TASK_TRIES}]")
@@ -106,8 +116,25 @@ def _is_loopback(host: str) -> bool:
     return host.startswith("127.") or host in ("localhost", "[::1]", "::1")
 
 
-def session_with(settings: Mapping[str, Any]) -> SparkSession:
+def launch_apart(settings: Mapping[str, Any]) -> None:
+    """Launch the JVM in a process group of its own, if this process has none yet.
+
+    A scheduler ends a task by signals to its whole group. The driver then has its workers finish
+    what they are at, which a JVM that heard the signal too would not let them.
+    """
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - a client of Connect has no JVM
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - as above
+
+    if SparkContext._gateway is None:  # noqa: SLF001 - PySpark has no other way
+        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as above
+
+
+def session_with(settings: Mapping[str, Any], *, apart: bool = False) -> SparkSession:
     """A session with these settings: the one of this process, or a new one."""
+    if apart and "spark.remote" not in settings:
+        launch_apart(settings)
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -24,6 +24,7 @@ _FLOORS: Final = {"pyarrow": (19,), "numpy": (2, 0), "duckdb": (2, 0), "sqlglot"
 _FOR: Final = {
     "spark": "datasets, jobs and streams",
     "connect": "columns of millrace.functions and sessions of Spark Connect",
+    "airflow": "jobs as tasks of Airflow",
     "kafka": "journals on Kafka",
     "postgres": "ledgers in PostgreSQL",
     "s3": "workspaces in buckets",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from millrace.pipeline.report.job_report import JobReport
+    from millrace.pipeline.report.run_observer import RunObserver
     from millrace.pipeline.run.job_status import JobStatus
 
 Until = Literal["caught_up", "forever"]
@@ -45,7 +46,14 @@ class JobWorkspace(Protocol):
     def explain(self, job: Job) -> str:
         """The hops of a job as text, with their progress."""
 
-    def run(self, job: Job, *, until: Until, on_change: OnChange) -> JobReport:
+    def run(
+        self,
+        job: Job,
+        *,
+        until: Until,
+        on_change: OnChange,
+        observer: RunObserver | None = None,
+    ) -> JobReport:
         """Run a job."""
 
     def status(self, job: Job) -> JobStatus:
@@ -155,11 +163,7 @@ class Job:
             >>> report.step("caption").calls_now
             0
         """
-        _check_one_of("run", "until", until, ("caught_up", "forever"))
-        _check_one_of("run", "on_change", on_change, ("fail", "restart", "continue"))
-        self._graph.hops  # noqa: B018 - said before anything runs
-        self._graph.recognise()
-        return self._workspace.run(self, until=until, on_change=on_change)
+        return run_observed(self, None, until=until, on_change=on_change)
 
     def status(self) -> JobStatus:
         """How far the job is, and who runs it.
@@ -259,6 +263,21 @@ class Job:
 def graph_of(job: Job) -> JobGraph:
     """The sources, steps and sinks of a job, for the package."""
     return job._graph  # noqa: SLF001 - for the package, not for users
+
+
+def run_observed(
+    job: Job,
+    observer: RunObserver | None,
+    *,
+    until: Until = "caught_up",
+    on_change: OnChange = "fail",
+) -> JobReport:
+    """`Job.run`, for schedulers that show its progress themselves."""
+    _check_one_of("run", "until", until, ("caught_up", "forever"))
+    _check_one_of("run", "on_change", on_change, ("fail", "restart", "continue"))
+    job._graph.hops  # noqa: B018, SLF001 - said before anything runs
+    job._graph.recognise()  # noqa: SLF001 - for the package, not for users
+    return job._workspace.run(job, until=until, on_change=on_change, observer=observer)  # noqa: SLF001 - as above
 
 
 def _journal_selector(job: str, call: str, journal: str | None, journals: str | None) -> str:

@@ -37,13 +37,14 @@ from millrace.pipeline.report.job_counts import Counted, Counting
 from millrace.pipeline.report.job_progress import JobProgress
 from millrace.pipeline.report.job_report import HINTS, JobReport, State
 from millrace.pipeline.report.run_history import RunHistory, state_of
+from millrace.pipeline.report.run_observer import RunObserver
 from millrace.pipeline.run.interrupts import Interrupts
 from millrace.pipeline.run.job_runtime import JobHome, JobRuntime, RunContext, WorkerPool
 from millrace.pipeline.run.job_status import step_reports
 from millrace.pipeline.run.run_lease import RunLease, refuse_running
 from millrace.pipeline.run.run_start import begin, recall_kept
 from millrace.pipeline.run.run_watch import RunWatch
-from millrace.pipeline.run.step_failures import step_failed
+from millrace.pipeline.run.step_failures import cut_off, step_failed
 from millrace.pipeline.run.table_commits import RunCommits
 from millrace.pipeline.run.worker_orders import SinkTarget, WorkerOrder, shippable, worker_groups
 from millrace.storage.object_address import is_url
@@ -78,8 +79,12 @@ def run_job(
     *,
     until: Until = "caught_up",
     on_change: OnChange = "fail",
+    observer: RunObserver | None = None,
 ) -> JobReport:
     """Run a job, from where it stopped if it ran before.
+
+    An exception that a signal raises in the calling thread, as a scheduler's time limit does, ends
+    the run in order before it goes on.
 
     Raises:
         StepFailed: a step gave up, or calls are in doubt and the step has on_doubt="hold".
@@ -88,13 +93,18 @@ def run_job(
         PeerGone: Spark, the owner of the journals or their storage went away.
     """
     refuse_running(broker_of(workspace.journals), job.name)
-    run = _Run(workspace, job, runtime(), until, on_change)
+    run = _Run(workspace, job, runtime(), until, on_change, observer)
     say = f"stopping job {job.name}: workers finish what they are at; once more ends it at once"
     thread = threading.Thread(target=run.lead, name="millrace-run", daemon=True)
     with Interrupts(run.ask_to_stop, say) as interrupts:
         thread.start()
-        while thread.is_alive() and not interrupts.is_forced:
-            thread.join(_JOIN_S)
+        try:
+            while thread.is_alive() and not interrupts.is_forced:
+                thread.join(_JOIN_S)
+        except BaseException:
+            run.ask_to_stop()
+            thread.join(2 * JOB_STOP_MS_MAX / 1000)
+            raise
         if interrupts.is_forced:
             run.abandon()
     if run.report is None or run.report.state == "interrupted":
@@ -115,9 +125,10 @@ class _Run:
         runtime: JobRuntime,
         until: Until,
         on_change: OnChange,
+        observer: RunObserver | None,
     ) -> None:
         self._workspace, self._job, self._runtime = workspace, job, runtime
-        self._until, self._on_change = until, on_change
+        self._until, self._on_change, self._observer = until, on_change, observer
         self._config = workspace.config
         recall_kept(broker_of(workspace.journals), graph_of(job))
         self._hops = graph_of(job).hops
@@ -161,7 +172,7 @@ class _Run:
                 with contextlib.suppress(MillraceError):
                     lease.release()
         except _LOST as error:
-            raise self._lost(error) from error
+            raise cut_off(self._job.name, error) from error
 
     def _with_lease(self, broker: Broker, history: RunHistory, lease: RunLease) -> None:
         def check() -> None:
@@ -268,6 +279,8 @@ class _Run:
                 return _Ending("failed", str(failed), failed)
         counted, steps = watch.count()
         progress.show(steps)
+        if self._observer is not None:
+            self._observer.on_progress(steps)
         if self._until == "caught_up" and watch.is_done(counted):
             # Events that a worker recorded just before are not missed.
             event = watch.look()
@@ -349,6 +362,8 @@ class _Run:
         assert report.html is not None
         report.write_html(report.html)
         self.report = report
+        if self._observer is not None:
+            self._observer.on_report(report)
         _LOG.info("job %s: run %d ended: %s", self._job.name, report.run, report.state)
         if ending.error is not None:
             self.error = type(ending.error)(f"{ending.error}\n  report: {report.html}")
@@ -359,13 +374,6 @@ class _Run:
         if not asking or self._gives_resources:
             return ""
         return f"a local Spark has no resources to give: {', '.join(asking)} ran without"
-
-    def _lost(self, error: MillraceError) -> MillraceError:
-        indented = "\n    ".join(str(error).splitlines())
-        return type(error)(
-            f"job {self._job.name!r} was cut off on the way\n  found: {indented}\n"
-            f"  to fix: {HINTS['lost']}; it goes on where it stopped"
-        )
 
 
 def _committed(commits: RunCommits, ending: _Ending) -> _Ending:

@@ -1,9 +1,19 @@
-"""Makes the error message of a step that gave up. Pure."""
+"""Makes the error messages of runs that cannot go on. Pure."""
 
 from __future__ import annotations
 
-from millrace.errors import StepFailed
+from millrace.errors import MillraceError, StepFailed
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.report.job_report import HINTS
+
+
+def cut_off(job: str, error: MillraceError) -> MillraceError:
+    """The error for a run that lost what it needs: Spark, the journals or their storage."""
+    indented = "\n    ".join(str(error).splitlines())
+    return type(error)(
+        f"job {job!r} was cut off on the way\n  found: {indented}\n"
+        f"  to fix: {HINTS['lost']}; it goes on where it stopped"
+    )
 
 
 def step_failed(job: str, event: JobEvent) -> StepFailed:

@@ -25,7 +25,7 @@ VIDEOS = pa.schema([("id", pa.int64()), ("url", pa.string())])
 class Runs(Written):
     """A workspace whose runs give some report."""
 
-    def run(self, job: Job, *, until: str, on_change: str) -> Any:  # noqa: ANN401 - a stand-in
+    def run(self, job: Job, *, until: str, on_change: str, **_: object) -> Any:  # noqa: ANN401 - a stand-in
         super().run(job, until=until, on_change=on_change)
         return MagicMock()
 

@@ -45,7 +45,7 @@ class Written:
     def explain(self, job: Job) -> str:
         return explain(job._graph.record(), done=self.done, changes=self.changes)
 
-    def run(self, job: Job, *, until: str, on_change: str) -> Any:  # noqa: ANN401 - a stand-in
+    def run(self, job: Job, *, until: str, on_change: str, **_: object) -> Any:  # noqa: ANN401 - a stand-in
         self.asked.append(("run", job.name, until, on_change))
         return "a report"
 
