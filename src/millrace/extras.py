@@ -20,6 +20,7 @@ EXTRAS: Final = {
     "kafka": ("confluent_kafka",),
     "postgres": ("psycopg",),
     "s3": ("botocore",),
+    "iceberg": ("pyiceberg", "pyiceberg_core"),
 }
 """Each extra, and the modules that it brings."""
 

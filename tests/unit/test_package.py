@@ -27,8 +27,8 @@ EXTRAS = {
     for name, lines in PROJECT["project"]["optional-dependencies"].items()
 }
 MADE = {".pyc", ".so"}
-NOT_IMPORTED = {"pandas"}
-"""Needed by PySpark, and imported by nobody here: docs/dependencies.md says why."""
+NOT_IMPORTED = {"pandas", "pyiceberg-core"}
+"""Needed by others, and imported by nobody here: docs/dependencies.md says why."""
 IMPORTED_AS = {"apache-airflow": "airflow"}
 SCHEDULERS = {"airflow": "requirements-airflow.lock"}
 """Extras whose packages have an environment, and a lock, of their own."""

@@ -37,6 +37,27 @@ class WorkspaceFiles:
         """
         return self._runtime.datasets.read_files(paths, "parquet", access=storage_options)
 
+    def read_iceberg(
+        self, table: object, *, catalog: object = None, snapshot: int | str | None = None
+    ) -> Dataset:
+        """A snapshot of an Iceberg table as a dataset. Needs the extra `iceberg`.
+
+        The snapshot is chosen now. Reading a later one reuses the work on files that it still has.
+
+        Args:
+            table: `"db.table"`, the place of a metadata file or of a table's folder, or a table
+                that pyiceberg loaded.
+            catalog: a catalog's name, its properties, or a catalog of pyiceberg. If it is left out,
+                the catalog of the table's first name is taken, or the default one, as
+                `.pyiceberg.yaml` and the environment say. Properties are sent to tasks as far as
+                files are reached by them, and written nowhere.
+            snapshot: the id of a snapshot, a branch or a tag, instead of the current snapshot.
+
+        Example:
+            >>> reader = ws.read_iceberg  # reader("shop.orders", catalog="prod")
+        """
+        return self._runtime.datasets.read_iceberg(table, catalog, snapshot)
+
     def read_arrow(
         self, paths: Paths, *, storage_options: Mapping[str, str] | None = None
     ) -> Dataset:

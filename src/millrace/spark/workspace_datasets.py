@@ -158,6 +158,17 @@ class WorkspaceDatasets:
         )
         return self.dataset(scan_of(source))
 
+    def read_iceberg(self, table: object, catalog: object, snapshot: int | str | None) -> Dataset:
+        """The rows of a snapshot of an Iceberg table."""
+        from millrace.tables.iceberg.iceberg_catalogs import load_table  # noqa: PLC0415 - an extra
+        from millrace.tables.iceberg.iceberg_snapshots import pin_snapshot  # noqa: PLC0415 - as above
+
+        opened = load_table(table, catalog, call="read_iceberg()")
+        pinned = pin_snapshot(opened, snapshot, call="read_iceberg()")
+        if pinned.source is None:
+            return self.read_arrow_rows(pinned.schema.empty_table())
+        return self.dataset(scan_of(pinned.source))
+
     def read_frame(
         self, frame: DataFrame, version: str | None, call: list[Any] | None = None
     ) -> Dataset:

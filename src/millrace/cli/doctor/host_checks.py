@@ -28,6 +28,7 @@ _FOR: Final = {
     "kafka": "journals on Kafka",
     "postgres": "ledgers in PostgreSQL",
     "s3": "workspaces in buckets",
+    "iceberg": "Iceberg tables",
 }
 
 
