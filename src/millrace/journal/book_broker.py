@@ -19,6 +19,7 @@ from millrace.journal.book_reader import BookReader
 from millrace.journal.core import adopt_decisions, decisions, publish_decisions, row_format
 from millrace.journal.core.book import OWN_PRODUCER, Book, Journal, ProducerState
 from millrace.journal.core.call_arguments import check_journal_count
+from millrace.journal.core.call_numbers import CallNumber, LatestCalls
 from millrace.journal.core.intents import Intents
 from millrace.journal.core.journal_names import Offset, under
 from millrace.journal.core.publish_decisions import CheckedFiles, CheckedRows, Part
@@ -67,6 +68,7 @@ class BookBroker(BookReader):
         # Leases are measured by time that does not jump while the broker lives.
         self._started_ms = times.wall_ns() // 1_000_000
         self._started_steady_ns = times.steady_ns()
+        self._latest_calls = LatestCalls()
 
     @abstractmethod
     def _check_file(self, file: SegmentFile) -> SegmentFile:
@@ -172,20 +174,31 @@ class BookBroker(BookReader):
         return appended_to(done, name, sequence)
 
     def append_stamped(
-        self, name: str, rows: pa.RecordBatch | pa.Table, *, lease: Lease | None = None
+        self,
+        name: str,
+        rows: pa.RecordBatch | pa.Table,
+        *,
+        lease: Lease | None = None,
+        call: CallNumber | None = None,
     ) -> Appended:
         """See `Broker.append_stamped`."""
         journal = self._book.journal(name)
         batch = row_format.check_stamped(rows, journal.schema, where=name)
         self._check_rows(batch.select(journal.schema.names), where=name)
         self._check_size(batch.nbytes)
-        return self._group_commit.run(
+        decide = self._latest_calls.in_order(
+            call,
             lambda book: publish_decisions.append_stamped(book, name, journal.id, batch, lease),
-            size=batch.nbytes,
         )
+        return self._group_commit.run(decide, size=batch.nbytes)
 
     def adopt_stamped(
-        self, name: str, rows: StampedFile, *, lease: Lease | None = None
+        self,
+        name: str,
+        rows: StampedFile,
+        *,
+        lease: Lease | None = None,
+        call: CallNumber | None = None,
     ) -> Appended:
         """See `Broker.adopt_stamped`."""
         journal = self._book.journal(name)
@@ -197,9 +210,10 @@ class BookBroker(BookReader):
         row_format.check_schema(rows.file.schema, journal.schema, where=name)
         adopt_decisions.check_ranges(rows.file)
         checked = replace(rows, file=self._check_file(rows.file))
-        return self._group_commit.run(
-            lambda book: adopt_decisions.adopt_stamped(book, name, checked, lease)
+        decide = self._latest_calls.in_order(
+            call, lambda book: adopt_decisions.adopt_stamped(book, name, checked, lease)
         )
+        return self._group_commit.run(decide)
 
     def publish(self, request: Publish) -> Published:
         """See `Broker.publish`."""

@@ -24,6 +24,7 @@ from millrace.journal.call_rules import (
     waits,
     writes,
 )
+from millrace.journal.core.call_numbers import CallNumber
 from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.number_ranges import Int64, Seconds, Span
 from millrace.journal.core.read_request import ReadRequest
@@ -145,16 +146,29 @@ class Broker(Protocol):
         """Append rows that commit themselves."""
 
     @writes(always)
-    def append_stamped(self, name: str, rows: Rows, *, lease: Lease | None = None) -> Appended:
+    def append_stamped(
+        self,
+        name: str,
+        rows: Rows,
+        *,
+        lease: Lease | None = None,
+        call: CallNumber | None = None,
+    ) -> Appended:
         """Append rows that bring producer, clock, flag and hints: `records.stamped_schema`.
 
         Duplicates are dropped, so asking again is safe; a row that sequencing calls an error
-        refuses all of them. Transactions of such rows stay open until their ACK is appended.
+        refuses all of them. Transactions of such rows stay open until their ACK is appended. The
+        answer counts the rows that are new. A `call` that comes after a later one is a `Conflict`.
         """
 
     @writes(always)
     def adopt_stamped(
-        self, name: str, rows: StampedFile, *, lease: Lease | None = None
+        self,
+        name: str,
+        rows: StampedFile,
+        *,
+        lease: Lease | None = None,
+        call: CallNumber | None = None,
     ) -> Appended:
         """The same for rows that are in an open file: all of them are new, or none is.
 

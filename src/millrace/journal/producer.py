@@ -23,16 +23,17 @@ from typing import Self
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import JournalUnknown, LeaseLost, MillraceError, UserError
+from millrace.errors import JournalUnknown, LeaseLost, MillraceError, SchemaMismatch, UserError
 from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core import row_format
 from millrace.journal.core.call_arguments import check_journal_count
+from millrace.journal.core.call_numbers import CallNumber
 from millrace.journal.core.clocks import BEFORE_ALL, Clock, next_clock
 from millrace.journal.core.intents import Intents
 from millrace.journal.core.journal_names import check_name
 from millrace.journal.core.row_format import PRODUCER_MAX, Flag, ProducerId
-from millrace.journal.core.values import Appended, JournalInfo, Lease, OpenIn, Rows
+from millrace.journal.core.values import Appended, JournalInfo, Lease, Rows
 from millrace.journal.intent_records import FOLDER, IntentRecords
 from millrace.journal.json_documents import Documents, rows_given
 
@@ -68,6 +69,7 @@ class Producer:
         self._now_ns = now_ns
         self._calls = threading.RLock()
         self._lease: Lease | None = None
+        self._calls_made = 0
         self._known: dict[str, JournalInfo] = {}
         self._open: dict[str, JournalInfo] = {}
         """The journals that the transaction has rows in, or may have."""
@@ -226,13 +228,13 @@ class Producer:
                 fault("producer.rollback.before_store")
                 self._records.store(self._draw(1), None)
                 fault("producer.rollback.after_store")
-            open_ids = {info.id for info in self._open.values()}
-            standing = self._broker.standing(self.id) if open_ids else None
-            for number, open_in in enumerate(standing.open if standing else ()):
-                if open_in.id in open_ids:
-                    fault("producer.rollback.before_ack", number)
-                    self._roll_back(open_in)
-                    fault("producer.rollback.after_ack", number)
+            found = self._broker.standing(self.id).open if self._open else ()
+            last_commits = {open_in.id: open_in.last_commit for open_in in found}
+            for number, info in enumerate(self._open.values()):
+                # Also where nothing is open: rows that are still on their way come too late then.
+                fault("producer.rollback.before_ack", number)
+                self._roll_back(info, last_commits.get(info.id, BEFORE_ALL))
+                fault("producer.rollback.after_ack", number)
             self._end()
 
     def recover(self, intents: Intents) -> None:
@@ -295,7 +297,7 @@ class Producer:
             ending = next((known for known in prepared if known.ends(open_in)), None)
             fault("producer.recover.before_ack")
             if ending is None:
-                self._roll_back(open_in)
+                self._roll_back(self._info(open_in.journal), open_in.last_commit)
             else:
                 self._ack(self._info(open_in.journal), ending)
             fault("producer.recover.after_ack")
@@ -341,7 +343,7 @@ class Producer:
 
     def _send(self, info: JournalInfo, stamped: pa.RecordBatch) -> Appended:
         try:
-            done = self._broker.append_stamped(info.name, stamped, lease=self._lease)
+            done = self._append(info, stamped)
         except (UserError, LeaseLost):
             # The journal may be another one by now.
             self._known.pop(info.name, None)
@@ -357,15 +359,22 @@ class Producer:
             hints=intents.hints(info.id),
         )
         try:
-            self._broker.append_stamped(info.name, ack, lease=self._lease)
-        except JournalUnknown:
-            # Its rows went with it; the transaction is whole in the others.
+            self._append(info, ack)
+        except (JournalUnknown, SchemaMismatch):
+            # Deleted, and perhaps made again: its rows went with it, and the transaction is whole
+            # in the others.
             self._known.pop(info.name, None)
 
-    def _roll_back(self, open_in: OpenIn) -> None:
+    def _append(self, info: JournalInfo, stamped: pa.RecordBatch) -> Appended:
+        """One more call of this producer; an earlier one that is still on its way is late then."""
+        self._calls_made += 1
+        life = 0 if self._lease is None else self._lease.epoch
+        call = CallNumber(producer=self.id, life=life, number=self._calls_made)
+        return self._broker.append_stamped(info.name, stamped, lease=self._lease, call=call)
+
+    def _roll_back(self, info: JournalInfo, last_commit: Clock) -> None:
         """An ACK at or below the last commit drops what is open in a journal."""
-        nothing = Intents(producer=self.id, clock=open_in.last_commit, journals={})
-        self._ack(self._info(open_in.journal), nothing)
+        self._ack(info, Intents(producer=self.id, clock=last_commit, journals={}))
 
     def _info(self, journal: str) -> JournalInfo:
         if journal not in self._known:

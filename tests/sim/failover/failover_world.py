@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from tests.sim.failover.hosts import LEASE_S, Host, Trouble, WorldTime
+from tests.sim.failover.stepwise import STEPWISE, StepwiseClient, ToldStepwise, Way
 from tests.unit.journal.journal_kit import SCHEMA, column, publish
 
 from millrace.errors import BrokerStopped, MillraceError, OwnerReplaced
@@ -16,6 +17,8 @@ from millrace.journal.ledger_log import store_log
 from millrace.transport.owner import owner_life
 
 JOURNALS = ("a", "b")
+CLIENTS = 2
+FIRST_OF_CLIENT = 1000
 HOSTS = 3
 STEPS = 100
 HEALING_STEPS = 40
@@ -80,6 +83,12 @@ class World:
         self.acting = self.hosts[0]
         self.value = 0
         self.takeovers = 0
+        self.way = Way(self)
+        self.stepwise = ToldStepwise()
+        self.clients = [
+            StepwiseClient(f"s{n}", self.way, self.stepwise, first=n * FIRST_OF_CLIENT)
+            for n in range(CLIENTS)
+        ]
         self.is_hasty = seed % 3 == 0
         """Hosts take over from owners that live: no row is lost, though answers may be old."""
 
@@ -94,10 +103,10 @@ class World:
                 host.end()
 
     def _step(self) -> None:
-        self.time.pass_s(self.random.uniform(0, LEASE_S / 5))
-        for host in self.hosts:
-            self.acting = host
-            host.live()
+        self.wait(self.random.uniform(0, LEASE_S / 5), is_opened=False)
+        for client in self.clients:
+            if self.random.random() < 0.6:
+                client.step()
         self.acting = host = self.random.choice(self.hosts)
         if not host.is_awake:
             return
@@ -116,6 +125,17 @@ class World:
             self.takeovers += host.broker is not None
         else:
             action(host)
+
+    def wait(self, seconds: float, *, is_opened: bool = True) -> None:
+        """Let time pass; hosts give signs of life, may open the journals, and hear of calls."""
+        self.time.pass_s(seconds)
+        for host in self.hosts:
+            self.acting = host
+            host.live()
+            if is_opened and host.broker is None and host.is_awake and self.random.random() < 0.3:
+                host.try_to_own(is_hasty=False)
+                self.takeovers += host.broker is not None
+        self.way.arrive()
 
     def _heal(self) -> None:
         self.is_hasty = False
@@ -136,8 +156,18 @@ class World:
         owners = [host for host in self.hosts if host.broker is not None]
         if not owners or self.value not in self.told.acknowledged:
             raise Wrong("nobody could write in the end")
-        self.acting = owners[-1]
-        self._read(owners[-1])
+        self._end_stepwise()
+        owner = max(owners, key=lambda host: host.broker.epoch if host.broker else 0)
+        self.acting = owner
+        self._read(owner, is_end=True)
+
+    def _end_stepwise(self) -> None:
+        """The next life of each producer ends what is open; what is on its way comes too late."""
+        self.way.is_calm = True
+        for client in self.clients:
+            client.open().close()
+        while self.way.on_it:
+            self.wait(LEASE_S / 5)
 
     def _write(self, host: Host) -> None:
         assert host.broker is not None
@@ -163,19 +193,24 @@ class World:
             a, b = (done.appended[name].first_offset for name in JOURNALS)
             self.told.acknowledged[value] = (a, b)
 
-    def _read(self, host: Host) -> None:
+    def _read(self, host: Host, *, is_end: bool = False) -> None:
         assert host.broker is not None
         assert host.life is not None
         try:
             host.life.check()
             names = {journal.name for journal in host.broker.list()}
-            found = {name: self._rows(host, name) if name in names else [] for name in JOURNALS}
+            everything = {
+                name: self._rows(host, name) if name in names else []
+                for name in (*JOURNALS, *STEPWISE)
+            }
         except BrokerStopped:
             host.end()
         except MillraceError:
             return
         else:
+            found = {name: everything.pop(name) for name in JOURNALS}
             self.told.check(found, is_recent=not self.is_hasty)
+            self.stepwise.check(everything, is_end=is_end)
 
     def _rows(self, host: Host, name: str) -> list[tuple[int, int]]:
         assert host.broker is not None

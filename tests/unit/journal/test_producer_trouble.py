@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from tests.unit.journal.journal_kit import SCHEMA, column
 from tests.unit.journal.producers_kit import judge
 
-from millrace.errors import Retriable, UserError
+from millrace.errors import Conflict, Retriable, UserError
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.producer import Producer
 
@@ -18,20 +19,33 @@ from millrace.journal.producer import Producer
 class Troubled:
     """A broker that answers some writes with trouble, after it carried them out or before.
 
-    "again": the answer was lost, and a joined broker has asked again.
+    "again": the answer was lost, and a joined broker has asked again. "late": what was asked first
+    has not arrived yet; the second time it is carried out. "never": it is given up.
     """
 
     def __init__(self, broker: MemoryBroker) -> None:
         self.broker = broker
         self.trouble: list[str | None] = []
+        self.late: list[Callable[[], object]] = []
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the broker's
         found = getattr(self.broker, name)
         return partial(self._write, found) if name in ("append_stamped", "publish") else found
 
+    def arrive(self) -> None:
+        """What was on its way arrives; nobody waits for an answer any more."""
+        late, self.late = self.late, []
+        for call in late:
+            with contextlib.suppress(Conflict):
+                call()
+
     def _write(self, write: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401
         now = self.trouble.pop(0) if self.trouble else None
-        answer = None if now == "before" else write(*args, **options)
+        if now in ("late", "never"):
+            self.late.append(partial(write, *args, **options))
+        answer = None if now in ("before", "never") else write(*args, **options)
+        if now == "late":
+            return answer
         if now == "again":
             return write(*args, **options)
         if now is not None:
@@ -161,3 +175,42 @@ def test_a_prepare_that_failed_can_be_asked_again_or_rolled_back(
     Producer(troubled, "p")
 
     assert judge(troubled.broker, "ab").committed == {"a": [1], "b": [1]}
+
+
+@pytest.mark.parametrize("end", [Producer.commit, Producer.rollback])
+def test_a_call_that_comes_late_changes_nothing(
+    troubled: Troubled, end: Callable[[Producer], object]
+) -> None:
+    producer = opened(troubled)
+    if end is Producer.commit:
+        producer.prepare()
+    troubled.trouble = ["late", "late"]
+    end(producer)
+    producer.append("a", column([2]))
+    troubled.arrive()
+    producer.append("a", column([3]))
+    producer.commit()
+    troubled.arrive()
+
+    found = judge(troubled.broker, "ab")
+    assert found.committed["a"] == ([1] if end is Producer.commit else []) + [2, 3]
+    assert found.open == {"a": [], "b": []}
+
+
+@pytest.mark.parametrize("arrives", ["before its rollback", "after it"])
+def test_rows_that_were_given_up_and_come_late_are_in_no_transaction(
+    troubled: Troubled, arrives: str
+) -> None:
+    producer = Producer(troubled, "p")
+    troubled.trouble = ["never"]
+    with pytest.raises(Retriable):
+        producer.append("a", column([1]))
+    if arrives == "before its rollback":
+        troubled.arrive()
+    producer.rollback()
+    troubled.arrive()
+    producer.append("a", column([2]))
+    producer.commit()
+
+    found = judge(troubled.broker, "ab")
+    assert (found.committed["a"], found.open["a"]) == ([2], [])

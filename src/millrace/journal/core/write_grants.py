@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from millrace.journal.core.call_numbers import CallNumber
 from millrace.journal.core.clocks import Clock
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.number_ranges import Int64, Span
@@ -69,6 +70,8 @@ class GrantRequest:
     sequence: Int64 | None = None
     stamped: StampedRun | None = None
     """Of rows that bring their own stamps: one part, and no commits."""
+    call: CallNumber | None = None
+    """Of such rows: see `Broker.append_stamped`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -206,6 +206,7 @@ class GrantingBroker(LocatingBroker):
         published = appended = None
         if request.stamped is not None:
             (part,) = request.parts
+            self._latest_calls.check(request.call)
             appended = adopt_decisions.announce_stamped(book, part, request.stamped, request.lease)
         else:
             asked = Publish(

@@ -17,6 +17,7 @@ from millrace.config import Config
 from millrace.errors import JournalUnknown, UserError
 from millrace.journal.book_broker import BookBroker, Times
 from millrace.journal.core.book import VERSION, Book, Journal
+from millrace.journal.core.call_numbers import CallNumber
 from millrace.journal.core.committed_rows import RolledBackRange
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.publish_decisions import Part
@@ -153,11 +154,16 @@ class PlainTopicsBroker(BookBroker):
 
     # Writing: not here.
     def append_stamped(
-        self, name: str, rows: pa.RecordBatch | pa.Table, *, lease: Lease | None = None
+        self,
+        name: str,
+        rows: pa.RecordBatch | pa.Table,
+        *,
+        lease: Lease | None = None,
+        call: CallNumber | None = None,
     ) -> Appended:
         """See `Broker.append_stamped`."""
         refuse_plain(self._book.journal(name), "written here")
-        return super().append_stamped(name, rows, lease=lease)
+        return super().append_stamped(name, rows, lease=lease, call=call)
 
     def _prepare(self, part: Append | Adopt) -> Part:
         refuse_plain(self._book.journal(part.journal), "written here")

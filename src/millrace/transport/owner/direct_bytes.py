@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from millrace.errors import FormatError, JournalUnknown, SchemaMismatch, StorageError
+from millrace.journal.core.call_numbers import CallNumber
 from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import ManyRows, many_rows
 from millrace.journal.core.row_format import check_stamped
@@ -84,13 +85,17 @@ class DirectBytes:
 
         return self._unless_refused(publish)
 
-    def append_stamped(self, name: str, rows: Rows, lease: Lease | None) -> Appended | None:
+    def append_stamped(
+        self, name: str, rows: Rows, lease: Lease | None, call: CallNumber | None
+    ) -> Appended | None:
         """The same for stamped rows of one producer."""
         if not self._is_direct(rows.nbytes):
             return None
         clients = self._kafka_clients(rows.nbytes)
         if clients is not None:
-            return self._unless_refused(lambda: self._append_to_kafka(clients, name, rows, lease))
+            return self._unless_refused(
+                lambda: self._append_to_kafka(clients, name, rows, lease, call)
+            )
         writer = self._writer(rows.nbytes, rows.num_rows)
         if writer is None:
             return None
@@ -102,7 +107,7 @@ class DirectBytes:
             if referring is None:
                 return None
             with referring as file:
-                given = {"name": name, "rows": file, "lease": lease}
+                given = {"name": name, "rows": file, "lease": lease, "call": call}
                 appended: Appended = self._caller.call(CALLS["adopt_stamped"], given)
                 return appended
 
@@ -136,7 +141,12 @@ class DirectBytes:
         return None if made is None else made.published
 
     def _append_to_kafka(
-        self, clients: KafkaClients, name: str, rows: Rows, lease: Lease | None
+        self,
+        clients: KafkaClients,
+        name: str,
+        rows: Rows,
+        lease: Lease | None,
+        call: CallNumber | None,
     ) -> Appended | None:
         info = self._info(name)
         stamped = check_stamped(rows, info.schema, where=name)
@@ -148,6 +158,7 @@ class DirectBytes:
             parts=(held.announced(0, info, None),),
             lease=lease,
             stamped=StampedRun(producer=run[0], first_clock=run[1], flag=run[2]),
+            call=call,
         )
         made = self._kafka.make(clients, wanted, [held])
         return None if made is None else made.appended

@@ -21,6 +21,7 @@ import pyarrow as pa
 from millrace.journal.broker import Broker
 from millrace.journal.core import row_format
 from millrace.journal.core.call_arguments import check_arguments
+from millrace.journal.core.call_numbers import CallNumber
 from millrace.journal.core.intents import Intents
 from millrace.journal.core.journal_names import NO_JOURNAL
 from millrace.journal.core.read_request import ReadRequest
@@ -197,11 +198,18 @@ class JoinedBroker(Broker):
             return appended
         return appended_to(published, name, sequence)
 
-    def append_stamped(self, name: str, rows: Rows, *, lease: Lease | None = None) -> Appended:
+    def append_stamped(
+        self,
+        name: str,
+        rows: Rows,
+        *,
+        lease: Lease | None = None,
+        call: CallNumber | None = None,
+    ) -> Appended:
         """See `Broker.append_stamped`."""
-        arguments = {"name": name, "rows": rows, "lease": lease}
+        arguments = {"name": name, "rows": rows, "lease": lease, "call": call}
         check_arguments("append_stamped", arguments)
-        appended = self._direct.append_stamped(name, rows, lease)
+        appended = self._direct.append_stamped(name, rows, lease, call)
         if appended is None:
             appended = self._ask(CALLS["append_stamped"], arguments)
         return appended
