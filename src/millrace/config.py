@@ -140,6 +140,10 @@ class Config(Limits):
     stream_quiet: Duration = "10s"
     """An `availableNow` query ends if no journal got rows for this long."""
 
+    # Tables of databases.
+    database_wait: Duration = "30s"
+    """For so long a database that does not answer is asked again, and a call to it may take."""
+
     # Workspaces in a bucket.
     s3_calls_at_once: int = 16
     """Concurrent requests of one process to the bucket."""

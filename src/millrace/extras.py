@@ -18,7 +18,7 @@ EXTRAS: Final = {
     "connect": ("pyspark", "pandas", "grpc", "grpc_status", "google.rpc"),
     "airflow": ("airflow",),
     "kafka": ("confluent_kafka",),
-    "postgres": ("psycopg",),
+    "postgres": ("psycopg", "adbc_driver_postgresql"),
     "s3": ("botocore",),
     "iceberg": ("pyiceberg", "pyiceberg_core"),
 }

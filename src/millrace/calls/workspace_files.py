@@ -1,21 +1,29 @@
-"""The calls of a workspace that read users' files."""
+"""The calls of a workspace that read users' files and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from millrace.errors import UserError
+from millrace.names import shown
 from millrace.spark.workspace_runtime import WorkspaceRuntime
+from millrace.tables.postgres.database_address import Password, database_address
+from millrace.tables.postgres.query_reading import DatabaseQuery
+from millrace.text import is_whole
 
 if TYPE_CHECKING:
     from millrace.datasets.dataset import Dataset
     from millrace.scan.input_files import Paths
 
+_CONNECTIONS_MAX: Final = 64
+"""A server has 100 connections unless it is told otherwise."""
+
 
 class WorkspaceFiles:
-    """Files as datasets. `Workspace` is one."""
+    """Files and tables as datasets. `Workspace` is one."""
 
     _runtime: WorkspaceRuntime
 
@@ -103,3 +111,53 @@ class WorkspaceFiles:
             ['cust_id', 'amount']
         """
         return self._runtime.datasets.read_files(paths, "json", schema, access=storage_options)
+
+    def read_postgres(
+        self,
+        url: str,
+        table: str,
+        *,
+        partition_on: str | None = None,
+        partitions: int = 4,
+        version: str | None = None,
+        password: Password | None = None,
+    ) -> Dataset:
+        """A table of PostgreSQL, or a query, as a dataset.
+
+        The rows are read now, of one moment, and saved in the workspace: work on equal rows is
+        reused, work on others is done again.
+
+        Args:
+            url: `postgresql://user@host:5432/database`.
+            table: `"orders"`, `"shop.orders"` or a query.
+            partition_on: a column of whole numbers, dates or timestamps; its ranges are read over
+                `partitions` connections at once, which see one snapshot.
+            partitions: how many.
+            version: names the rows as they are: a version that was read is not read again.
+            password: or a function that gives it; by default libpq looks for one.
+
+        Example:
+            >>> orders = ws.read_postgres  # orders("postgresql://me@db.example/shop", "orders")
+        """
+        who = "read_postgres()"
+        for what, given in (("table", table), ("version", "1" if version is None else version)):
+            _check_given(f"{who}: {what}", given)
+        if not is_whole(partitions, 1, _CONNECTIONS_MAX):
+            raise UserError(
+                f"{who}: partitions is {shown(partitions)}\n"
+                f"  to fix: give a whole number from 1 to {_CONNECTIONS_MAX}"
+            )
+        query = DatabaseQuery(
+            address=database_address(who, url, password),
+            asked=table,
+            by=partition_on,
+            parts=1 if partition_on is None else partitions,
+            who=who,
+        )
+        return self._runtime.datasets.read_query(query, version)
+
+
+def _check_given(what: str, given: object) -> None:
+    """Refuse what is no text, or an empty one."""
+    if not isinstance(given, str) or not given.strip():
+        raise UserError(f"{what} is {shown(given)}\n  to fix: give a text")

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millrace.datasets.dataset_base import DatasetBase
+from millrace.durations import ms
 from millrace.errors import UserError
+from millrace.identity.schemas import plain_schema
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.relation import Relation
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.name_checks import check_rows
 from millrace.sql.sql_mode import folded
+from millrace.tables.postgres.database import Database
+from millrace.tables.postgres.database_address import Password, database_address
+from millrace.tables.postgres.whole_write import WriteMode, whole_write
 from millrace.text import HtmlText, PlainText
 
 if TYPE_CHECKING:
@@ -208,6 +213,48 @@ class DatasetResults(DatasetBase):
         """
         check_unique_labels(self._relation, "write_parquet()")
         return self._runner.write_parquet(self._plan, path, mode, compression)
+
+    def write_postgres(
+        self,
+        url: str,
+        table: str,
+        mode: WriteMode = "append",
+        *,
+        keys: str | Sequence[str] = (),
+        create: bool = True,
+        once: str | None = None,
+        password: Password | None = None,
+    ) -> int:
+        """Write the rows to a table of PostgreSQL in one transaction: all of them or none.
+
+        Args:
+            url: `postgresql://user@host:5432/database`.
+            table: `"orders"` or `"shop.orders"`.
+            mode: "append", or "overwrite" what the table has.
+            keys: columns with a unique index; a row replaces the row with the same keys.
+            create: make the table if there is none.
+            once: names this write, as a date does: what was written under a name is not written
+                again, also after a kill.
+            password: or a function that gives it; by default libpq looks for one.
+
+        Example:
+            >>> write = orders.write_postgres  # write("postgresql://me@db.example/shop", "orders")
+        """
+        check_unique_labels(self._relation, "write_postgres()")
+        who = f"write_postgres({table!r})"
+        write = whole_write(
+            who, table, plain_schema(self.arrow_schema), mode, keys, create=create, once=once
+        )
+        address, wait_ms = (
+            database_address(who, url, password),
+            ms(self._runner.config.database_wait),
+        )
+        with Database(address, wait_ms, what=who, statement_ms_max=0) as database:
+            written = write.prepare(database)
+            if written is not None:
+                return written
+            ready = [self.to_batches()]  # The query runs now, and not within a transaction.
+            return write.write(database, lambda: ready.pop() if ready else self.to_batches())
 
     def run(self) -> QueryReport:
         """Save the rows in the workspace, and report what ran, what was reused and why.

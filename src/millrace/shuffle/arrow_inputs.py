@@ -2,6 +2,7 @@
 
     inputs/{digest}.arrow    the rows
     inputs/{digest}.used     its time of change says when a run last meant to read them
+    inputs/{digest}.version  of a database's rows that have a version, see `database_inputs`
     inputs/{digest}.lock     held while the file is made or removed; stays, and has no bytes
 
 Invariant: a file appears whole under the digest of its bytes, and the same rows are not written
@@ -95,8 +96,25 @@ def _keep_object(store: Store, rows: pa.RecordBatchReader, schema: pa.Schema) ->
         # An object appears whole, and its name says what it holds.
         if store.sizes(layout.INPUTS, [name]).get(name) != size:
             store.keep(folder, layout.INPUTS, [name], sync=True)
-    options = store.root.partition("?")[2]
-    return f"{store.path(f'{layout.INPUTS}/{name}')}?{options}"
+    return _place_of(store, name)
+
+
+def name_of(store: Store, path: str) -> str:
+    """The name of a kept file, without the place of the workspace."""
+    return os.path.basename(path.partition("?")[0] if store.remote else path)
+
+
+def find(store: Store, name: str) -> str | None:
+    """Where a kept file is; None if it was removed."""
+    if not store.sizes(layout.INPUTS, [name]):
+        return None
+    store.touch(f"{layout.INPUTS}/{name.removesuffix(_ROWS)}{_USED}")
+    return _place_of(store, name)
+
+
+def _place_of(store: Store, name: str) -> str:
+    path = store.path(f"{layout.INPUTS}/{name}")
+    return f"{path}?{store.root.partition('?')[2]}" if store.remote else path
 
 
 def note_use(store: Store, paths: Iterable[str]) -> None:

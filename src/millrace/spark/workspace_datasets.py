@@ -34,12 +34,14 @@ from millrace.plan.statements.parameters import Arguments
 from millrace.scan.input_files import Paths
 from millrace.scan.source import Listing, open_source
 from millrace.shuffle import arrow_inputs
+from millrace.shuffle.database_inputs import keep_query
 from millrace.spark.dataset_runner import DatasetRunner
 from millrace.sql.expressions import as_user_error
 from millrace.sql.parser import canonical
 from millrace.sql.spark_text import is_command
 from millrace.sql.sql_mode import SqlMode
 from millrace.storage.storage_options import storage_options
+from millrace.tables.postgres.query_reading import DatabaseQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -204,6 +206,12 @@ class WorkspaceDatasets:
         self._runtime.home.make()
         path = arrow_inputs.keep(self._runtime.store, rows, sync=self._config.sync)
         return self.read_files(path, "arrow", by_content=True)
+
+    def read_query(self, query: DatabaseQuery, version: str | None) -> Dataset:
+        """Rows of a database as a dataset; they are saved in the workspace first."""
+        self._runtime.home.make()
+        paths = keep_query(self._runtime.store, query, version, self._config)
+        return self.read_files(paths, "arrow", by_content=True)
 
     def _of(self, relation: Relation) -> Dataset:
         return Dataset(relation, self.runner)

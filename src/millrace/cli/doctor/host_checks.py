@@ -26,7 +26,7 @@ _FOR: Final = {
     "connect": "columns of millrace.functions and sessions of Spark Connect",
     "airflow": "jobs as tasks of Airflow",
     "kafka": "journals on Kafka",
-    "postgres": "ledgers in PostgreSQL",
+    "postgres": "ledgers and tables in PostgreSQL",
     "s3": "workspaces in buckets",
     "iceberg": "Iceberg tables",
 }

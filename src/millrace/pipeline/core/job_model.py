@@ -14,6 +14,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from millrace.journal.api import Journals
+    from millrace.tables.postgres.postgres_table import PostgresTable
     from millrace.tables.table_port import TableTarget
 
 OnError = Literal["fail", "skip", "dead_letter"]
@@ -183,6 +184,13 @@ class TableSink(JobNode):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresSink(JobNode):
+    """Rows committed to a table of a database, with their place."""
+
+    target: PostgresTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSink(JobNode):
     """Rows handed to a function, with an idempotency key."""
 
@@ -190,5 +198,5 @@ class FunctionSink(JobNode):
     options: StepOptions
 
 
-Sink = ParquetSink | JournalSink | TableSink | FunctionSink
+Sink = ParquetSink | JournalSink | TableSink | PostgresSink | FunctionSink
 Anything = SavedSource | JournalSource | Map | FilterStep | Select | KeyBy | UnionStep | Sink

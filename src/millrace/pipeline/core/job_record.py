@@ -17,7 +17,8 @@ RECORDED: Final = "recorded"
 """The field of an event that holds a job's record."""
 SOURCES: Final = ("DataFrame", "dataset", "files", "journals", "source")
 TABLE_SINKS: Final = ("sink_delta", "sink_iceberg")
-SINKS: Final = ("sink_parquet", "sink_journal", *TABLE_SINKS, "sink")
+DATABASE_SINK: Final = "sink_postgres"
+SINKS: Final = ("sink_parquet", "sink_journal", *TABLE_SINKS, DATABASE_SINK, "sink")
 _OLD_KINDS: Final = {
     "journal": "journals",
     "parquet": "sink_parquet",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from millrace.pipeline.core.hops import output_prefix
-from millrace.pipeline.core.job_record import TABLE_SINKS, JobPart, JobRecord
+from millrace.pipeline.core.job_record import DATABASE_SINK, TABLE_SINKS, JobPart, JobRecord
 from millrace.pipeline.define.job_changes import Changes
 from millrace.text import counted
 
@@ -64,7 +64,7 @@ def _target(record: JobRecord, hop: JobPart) -> str:
             return f"files in {hop.target}"
         case "sink_journal":
             return f"journal {hop.target}"
-        case kind if kind in TABLE_SINKS:
+        case kind if kind in (*TABLE_SINKS, DATABASE_SINK):
             return f"table {hop.target}"
         case "sink":
             return f"calls of {hop.function}"

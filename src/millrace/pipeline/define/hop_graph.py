@@ -31,6 +31,7 @@ from millrace.pipeline.core.job_model import (
     KeyBy,
     Map,
     ParquetSink,
+    PostgresSink,
     SavedSource,
     Select,
     StepOptions,
@@ -40,7 +41,7 @@ from millrace.pipeline.core.job_model import (
 from millrace.pipeline.define.step_options import is_of_its_own
 
 SOURCES: Final = (SavedSource, JournalSource)
-SINKS: Final = (ParquetSink, JournalSink, TableSink, FunctionSink)
+SINKS: Final = (ParquetSink, JournalSink, TableSink, PostgresSink, FunctionSink)
 
 
 def hops_of(

@@ -141,7 +141,7 @@ def _kind(node: job_model.Anything) -> str:
             return "sink_parquet"
         case job_model.JournalSink():
             return "sink_journal"
-        case job_model.TableSink():
+        case job_model.TableSink() | job_model.PostgresSink():
             return node.target.method
         case job_model.FunctionSink():
             return "sink"
@@ -154,7 +154,7 @@ def _target(node: job_model.Anything) -> str:
         case job_model.JournalSink():
             there = node.workspace
             return node.journal if there is None else f"{node.journal} in {there.path}"
-        case job_model.TableSink():
+        case job_model.TableSink() | job_model.PostgresSink():
             return node.target.where
         case _:
             return ""
@@ -182,7 +182,7 @@ def _identity(node: job_model.Anything) -> Mapping[str, str]:
         case job_model.JournalSink():
             there = node.workspace
             return {"journal": node.journal} | ({} if there is None else {"workspace": there.path})
-        case job_model.TableSink():
+        case job_model.TableSink() | job_model.PostgresSink():
             return {"table": node.target.where}
         case job_model.UnionStep():
             return {}

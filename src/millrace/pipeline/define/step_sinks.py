@@ -6,13 +6,14 @@ Invariant: a call refuses its own wrong arguments, before anything runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from millrace.errors import UserError
-from millrace.names import path_text
+from millrace.identity.schemas import plain_schema
+from millrace.names import path_text, shown
 from millrace.pipeline.core import job_model
 from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.define.step_checks import (
@@ -22,6 +23,11 @@ from millrace.pipeline.define.step_checks import (
 )
 from millrace.pipeline.define.step_options import options_of
 from millrace.pipeline.define.user_functions import calling_of
+from millrace.pipeline.large.large_values import loaded_schema
+from millrace.tables.postgres.database_address import Password, database_address
+from millrace.tables.postgres.names_in_sql import table_name
+from millrace.tables.postgres.postgres_table import PostgresTable
+from millrace.tables.postgres.target_table import TargetTable
 
 Function = Callable[..., Any]
 
@@ -127,3 +133,52 @@ class StepSinks:
                 options=made,
             )
         )
+
+    def sink_postgres(
+        self,
+        url: str,
+        table: str,
+        name: str | None = None,
+        *,
+        mode: str = "append",
+        keys: str | Sequence[str] = (),
+        create: bool = True,
+        password: Password | None = None,
+    ) -> None:
+        """Commit the rows to a table of PostgreSQL, each row once: rows and place in a transaction.
+
+        Args:
+            url: `postgresql://user@host:5432/database`. It is kept without its password.
+            table: `"orders"` or `"shop.orders"`; letters count as they are given.
+            name: of the sink in the job.
+            mode: "append", or "upsert" with `keys`.
+            keys: columns with a unique index; a row replaces the row with the same keys.
+            create: make the table if there is none.
+            password: or a function that gives the current one; kept in memory alone. By default
+                libpq looks for it: PGPASSWORD, `~/.pgpass`, a service file.
+
+        Example:
+            >>> texts.sink_postgres("postgresql://me@db.example/shop", "listing", keys="path")
+        """
+        call = f"sink_postgres({table!r})"
+        address = database_address(call, url, password)
+        chosen = (keys,) if isinstance(keys, str) else tuple(keys)
+        if mode not in ("append", "upsert") or (mode == "upsert" and not chosen):
+            raise UserError(
+                f"{call}: mode is {shown(mode)} with {len(chosen)} keys\n"
+                "  to fix: give mode='append', or keys=[...] to replace rows"
+            )
+        target = PostgresTable(
+            address=address, name=table_name(call, table), keys=chosen, create=create
+        )
+        self._graph.take_target(f"{target.name} at {address}", call)
+        sink = job_model.PostgresSink(
+            name=self._graph.take_name(name, call, "sink_postgres"),
+            inputs=(self._node,),
+            schema=self.schema,
+            target=target,
+        )
+        who = f"sink {sink.name!r} of job {self._graph.job!r}"
+        rows = loaded_schema(plain_schema(self.schema))
+        TargetTable.of(target, rows, who).check_values()
+        self._graph.add(sink)

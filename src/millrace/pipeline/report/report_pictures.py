@@ -83,6 +83,7 @@ def _box(part: JobPart, cell: tuple[int, int], step: StepReport | None, report: 
         about = {
             "sink_parquet": "Parquet files",
             "sink_journal": "to a journal",
+            "sink_postgres": "to PostgreSQL",
             "sink_delta": "Delta table",
             "sink_iceberg": "Iceberg table",
             "sink": "sink",

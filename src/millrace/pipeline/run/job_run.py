@@ -320,6 +320,7 @@ class _Run:
                 for hop in self._hops
                 if isinstance(hop.sink, JournalSink) and hop.sink.workspace is not None
             },
+            progress=watch.begun.progress,
         )
         groups = worker_groups(self._hops, units, most)
         return self._runtime.start_workers(order, groups, lambda: watch.deaths)

@@ -22,7 +22,13 @@ from millrace.pipeline.core import hops
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import ParquetSink
-from millrace.pipeline.core.job_record import RECORDED, TABLE_SINKS, JobPart, JobRecord
+from millrace.pipeline.core.job_record import (
+    DATABASE_SINK,
+    RECORDED,
+    TABLE_SINKS,
+    JobPart,
+    JobRecord,
+)
 from millrace.pipeline.report.job_counts import journals_of, units_of
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.lease_holders import new_holder
@@ -175,7 +181,7 @@ def _refuse_truncated(history: RunHistory, record: JobRecord, gone: Sequence[Job
 
 def _refuse_appended(broker: Broker, record: JobRecord, gone: Sequence[JobPart]) -> None:
     for part in gone:
-        if part.kind not in ("sink_journal", *TABLE_SINKS):
+        if part.kind not in ("sink_journal", DATABASE_SINK, *TABLE_SINKS):
             continue
         what = "journal" if part.kind == "sink_journal" else "table"
         group = record.group_of(part)

@@ -51,7 +51,7 @@ class Begun:
     events_from: int
     """The offset of the run's first event in the job's record."""
     progress: dict[str, str] = field(default_factory=dict)
-    """By sink: where it has its progress, if it appends to journals of another workspace."""
+    """By sink: the name of its progress, where that is kept with its rows."""
 
 
 def recall_kept(broker: Broker, graph: JobGraph) -> None:
@@ -110,7 +110,7 @@ def begin(
 
 
 def sink_progress(history: RunHistory, job_id: str, hop: Hop) -> str:
-    """Where a sink has its progress in another workspace: elsewhere after each reset of it."""
+    """The name of a sink's progress where its rows are: another one after each reset of it."""
     resets = [event for event in history.events if event.happened is JobEventKind.RESET]
     number = sum(bool(e.detail.get("done")) and hop.name in e.detail["parts"] for e in resets)
     return f"{ROOT}/{job_id}/{hop.job}/{hop.name}/progress-{number}"

@@ -43,6 +43,8 @@ class WorkerOrder:
     versions: Mapping[str, str]
     targets: Mapping[str, SinkTarget] = field(default_factory=dict)
     """By sink: the journals of another workspace that it appends to."""
+    progress: Mapping[str, str] = field(default_factory=dict)
+    """By sink: the name of its progress, where that is kept with its rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,13 @@ from millrace.config import Config
 from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.core.job_model import FunctionSink, JournalSink, ParquetSink, TableSink
+from millrace.pipeline.core.job_model import (
+    FunctionSink,
+    JournalSink,
+    ParquetSink,
+    PostgresSink,
+    TableSink,
+)
 from millrace.pipeline.sinks.journal_sink import JournalSinkWriter, make_journal
 from millrace.pipeline.sinks.other_journals import (
     AppendedBefore,
@@ -32,6 +38,7 @@ from millrace.pipeline.sinks.parquet_sink import (
     check_parquet_sink,
     clear_parquet_sink,
 )
+from millrace.pipeline.sinks.postgres_sink import PostgresWriter, check_postgres_sink
 from millrace.pipeline.sinks.sink_port import Prepared, SinkSettings, SinkWriter
 from millrace.pipeline.sinks.table_sink import TableSinkWriter, check_table_sink
 
@@ -59,6 +66,8 @@ def open_sink(hop: Hop, broker: Broker, settings: SinkSettings) -> SinkWriter:
             return JournalSinkWriter(hop.sink.journal)
         case TableSink():
             return TableSinkWriter(hop, settings)
+        case PostgresSink():
+            return PostgresWriter(hop, settings)
         case FunctionSink() | None:
             raise AssertionError(f"hop {hop.name} has no sink that rows are written to")
         case _:
@@ -76,6 +85,8 @@ def check_sink(hop: Hop, broker: Broker, config: Config | None = None) -> None:
             make_journal(hop, hop.sink.journal, target)
         case TableSink():
             check_table_sink(hop, broker, config or Config())
+        case PostgresSink():
+            check_postgres_sink(hop, config or Config())
         case FunctionSink() | None:
             return
         case _:

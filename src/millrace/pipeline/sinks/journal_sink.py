@@ -59,6 +59,9 @@ class JournalSinkWriter:
         """See `SinkWriter.prepare`."""
         return _PreparedRows(self.name, tuple(batch for batch in batches if batch.num_rows))
 
+    def close(self) -> None:
+        """See `SinkWriter.close`."""
+
 
 @dataclass(frozen=True, slots=True)
 class _PreparedRows:

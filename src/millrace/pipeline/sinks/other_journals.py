@@ -108,6 +108,9 @@ class OtherJournalWriter:
         assert t.result is not None
         return int(t.result.appended[self._progress].next_offset)
 
+    def close(self) -> None:
+        """See `SinkWriter.close`."""
+
 
 @dataclass(frozen=True, slots=True)
 class AppendedBefore:
@@ -128,3 +131,6 @@ class AppendedBefore:
         """See `SinkWriter.prepare`."""
         del journal_id, batches, first, next
         return NothingPrepared()
+
+    def close(self) -> None:
+        """See `SinkWriter.close`."""

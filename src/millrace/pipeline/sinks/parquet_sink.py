@@ -152,6 +152,9 @@ class ParquetWriter:
         )
         return _File(self, self._journal, file)
 
+    def close(self) -> None:
+        """See `SinkWriter.close`."""
+
     def name_recorded(self) -> None:
         """Give every recorded file its final name, and commit how far that is done.
 

@@ -33,6 +33,10 @@ class SinkSettings(Protocol):
     def others(self) -> Mapping[str, OtherJournals]:
         """By sink: the journals of another workspace that it appends to."""
 
+    @property
+    def progress(self) -> Mapping[str, str]:
+        """By sink: the name of its progress, where that is kept with its rows."""
+
 
 class Prepared(Protocol):
     """Rows that wait for their transaction."""
@@ -88,3 +92,6 @@ class SinkWriter(Protocol):
 
         Readers do not see them yet. There may be no rows.
         """
+
+    def close(self) -> None:
+        """Close what it has open, at the end of a turn."""

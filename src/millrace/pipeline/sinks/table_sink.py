@@ -85,6 +85,9 @@ class TableSinkWriter:
         record = table_record.file_rows(files, journal_id=journal_id, first=first, next_=next)
         return _TableFiles(self._writer, self._journal, files, record)
 
+    def close(self) -> None:
+        """See `SinkWriter.close`."""
+
     def _groups(self, rows: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:
         for group in row_groups(rows, self._settings.config.parquet_row_group_bytes):
             if group_rows(group):

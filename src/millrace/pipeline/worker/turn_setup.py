@@ -68,6 +68,10 @@ class Surroundings(Protocol):
     def others(self) -> Mapping[str, OtherJournals]:
         """By sink: the journals of another workspace that it appends to."""
 
+    @property
+    def progress(self) -> Mapping[str, str]:
+        """By sink: the name of its progress, where that is kept with its rows."""
+
 
 class TurnSetup:
     """Runs the turns of a worker. Steps without a callable to make stay set up between turns."""
@@ -149,6 +153,7 @@ class TurnSetup:
         sink: SinkWriter | None = None
         if unit.hop.sink is not None:
             sink = open_sink(unit.hop, self._broker, self._settings)
+            stack.callback(sink.close)
             written = sink.recover(unit.journal.name, unit.journal.id)
             if written is not None and written > publisher.at:
                 # A dead worker appended these rows, and did not come to commit their offset.

@@ -69,6 +69,8 @@ class WorkerSettings:
     """How long the worker waits for work before it leaves its slot to other workers."""
     others: Mapping[str, OtherJournals] = field(default_factory=dict)
     """By sink: the journals of another workspace that it appends to."""
+    progress: Mapping[str, str] = field(default_factory=dict)
+    """By sink: the name of its progress, where that is kept with its rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,7 @@ def _run(order: WorkerOrder) -> WorkerOutcome:
             # Where there are several kinds of workers, they may want the same slots.
             idle_ms_max=None if order.only is None else JOB_YIELD_MS,
             others=others,
+            progress=order.progress,
         )
         return Worker(broker, order.hops, settings).run()
     finally:

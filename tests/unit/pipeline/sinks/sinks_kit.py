@@ -38,6 +38,7 @@ class Place:
     config: Config = field(default_factory=Config)
     scratch: str = "/nowhere"
     others: Mapping[str, OtherJournals] = field(default_factory=dict)
+    progress: Mapping[str, str] = field(default_factory=dict)
 
 
 def hop_of(sink: Sink, schema: pa.Schema = SCHEMA) -> Hop:

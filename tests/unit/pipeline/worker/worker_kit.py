@@ -195,6 +195,8 @@ class Bench:
     """Who is asked how far the job is; the broker that workers have by default."""
     others: Mapping[str, OtherJournals] = field(default_factory=dict)
     """By sink: the journals of another workspace that it appends to."""
+    progress: Mapping[str, str] = field(default_factory=dict)
+    """By sink: the name of its progress, where that is kept with its rows."""
     workspace: str | None = None
     """The url of a bucket; by default the folder is the workspace."""
 
@@ -216,6 +218,7 @@ class Bench:
             job_id=self.job_id,
             until_end=self.until_end,
             others=self.others,
+            progress=self.progress,
         )
 
     def worker(self, holder: str = "worker") -> Worker:
