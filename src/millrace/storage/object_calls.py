@@ -63,8 +63,8 @@ _ADVICE: Final = {
     "500": _BUSY,
     "503": _BUSY,
 }
-_LISTED: Final = frozenset({"Key", "Size", "ETag", "LastModified"})
-_DESCRIBED: Final = frozenset({"ContentLength", "ETag", "LastModified"})
+_LISTED: Final = frozenset({"Key", "Size", "LastModified"})
+_DESCRIBED: Final = frozenset({"ContentLength", "LastModified"})
 _IsWhole = Callable[[Any], bool]
 _LOG: Final = logging.getLogger(__name__)
 _GONE: Final = frozenset({"NoSuchKey", "404", "NotFound"})
@@ -327,7 +327,7 @@ class BucketCalls:
 
     def _whole(self, is_whole: _IsWhole, method: str, relative: str | None, **given: Any) -> Any:  # noqa: ANN401
         """One request, made again while its answer lacks what it must say."""
-        said = "sizes, times or ETags of objects are missing"
+        said = "sizes or times of objects are missing"
         for tries_left in reversed(range(self.config.s3_tries_max)):
             try:
                 answer = self._call(method, relative, **given)
@@ -355,7 +355,8 @@ class BucketCalls:
                 raise
 
     def _listed(self, name: str, size: int, described: Any) -> ListedObject:  # noqa: ANN401 - as botocore's
-        tag = f"{described['ETag']} {described['LastModified'].timestamp():.0f}"
+        # What a server was writing when it was killed may have no ETag.
+        tag = f"{described.get('ETag', '')} {described['LastModified'].timestamp():.0f}"
         return ListedObject(name=name, size=size, changed_at_ms=self._time(described), tag=tag)
 
     def _time(self, described: Any) -> int:  # noqa: ANN401 - as botocore's

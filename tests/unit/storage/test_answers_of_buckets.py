@@ -16,6 +16,8 @@ from millrace.storage.object_calls import BucketCalls
 
 WHEN = datetime(2026, 11, 18, tzinfo=UTC)
 WHOLE = {"Key": "mill/a", "Size": 3, "ETag": '"x"', "LastModified": WHEN}
+UNFINISHED = {"Key": "mill/b-0815", "Size": 0, "LastModified": WHEN}
+"""What a server that was killed may leave behind, and list for ever."""
 CUT = {"Key": "mill/b", "Size": 3}
 
 
@@ -41,7 +43,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> BucketCalls:
     return BucketCalls(parse("s3://bucket/mill", {}), Config(s3_tries_max=3))
 
 
-def test_a_listing_without_etags_is_asked_for_again(calls: BucketCalls) -> None:
+def test_an_object_without_an_etag_is_listed(calls: BucketCalls) -> None:
+    calls._client = ShortServer({"Contents": [WHOLE, UNFINISHED]})
+
+    assert [(listed.name, listed.size) for listed in calls.list("")] == [("a", 3), ("b-0815", 0)]
+
+
+def test_a_listing_that_is_not_whole_is_asked_for_again(calls: BucketCalls) -> None:
     unreadable = ResponseParserError("Unable to parse response")
     calls._client = ShortServer(
         {"Contents": [WHOLE, CUT]},
@@ -56,7 +64,7 @@ def test_a_listing_without_etags_is_asked_for_again(calls: BucketCalls) -> None:
 
 def test_what_is_never_answered_as_it_should_be_is_a_storage_error(calls: BucketCalls) -> None:
     calls._client = ShortServer(*[{"Contents": [CUT]}] * 3)
-    with pytest.raises(StorageError, match="ETags of objects are missing, in 3 tries"):
+    with pytest.raises(StorageError, match="sizes or times of objects are missing, in 3 tries"):
         list(calls.list(""))
     calls._client = ShortServer(*[{"ContentLength": 3}] * 3)
     with pytest.raises(StorageError, match="head_object in s3://bucket is not answered"):
