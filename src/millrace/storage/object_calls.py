@@ -81,7 +81,7 @@ class ListedObject:
     size: int
     changed_at_ms: int | None
     tag: str = ""
-    """The server's, with the time: another one if the object was put again."""
+    """The server's, if it has one, with the time: another one if the object was put again."""
 
 
 class BucketCalls:
@@ -355,7 +355,6 @@ class BucketCalls:
                 raise
 
     def _listed(self, name: str, size: int, described: Any) -> ListedObject:  # noqa: ANN401 - as botocore's
-        # What a server was writing when it was killed may have no ETag.
         tag = f"{described.get('ETag', '')} {described['LastModified'].timestamp():.0f}"
         return ListedObject(name=name, size=size, changed_at_ms=self._time(described), tag=tag)
 
