@@ -300,6 +300,8 @@ SAFE_USES = {
     ),  # What Spark would ship is tried out first.
     ("spark/function_shipping.py", "cloudpickle.dumps"),
     ("spark/function_shipping.py", "cloudpickle.register_pickle_by_value"),
+    # In a task: the driver's own function, which PySpark's own code unpickles in the same way.
+    ("spark/function_shipping.py", "cloudpickle.loads"),
     # A function of the user's own process, as PySpark packs it into a column.
     ("spark/udfs/pyspark_functions.py", "cloudpickle.dumps"),
     ("spark/udfs/pyspark_functions.py", "cloudpickle.loads"),

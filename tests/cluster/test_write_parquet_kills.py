@@ -1,7 +1,7 @@
 """Parquet that is written while drivers and tasks are killed: whole or not at all.
 
-`tests/unit/execute/test_publish_folder.py` kills writers at each point of moving a result into
-place.
+`tests/unit/execute/results/test_publish_folder.py` kills writers at each point of moving a result
+into place.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from tests.spark.types_kit import TYPES, in_zone
 import millrace as mr
 from millrace.datasets.dataset import Dataset
 from millrace.errors import StorageError, UserError
-from millrace.execute import parquet_results
-from millrace.execute.publish_folder import Draft
+from millrace.execute.results import parquet_results
+from millrace.execute.results.publish_folder import Draft
 from millrace.shuffle.handle import Shuffle
 
 pytestmark = pytest.mark.spark

@@ -34,6 +34,7 @@ from millrace.sql.name_checks import check_distinguishable
 from millrace.sql.sql_mode import SqlMode, in_mode
 from millrace.sql.text_limits import limits_of
 from millrace.sql.typed_sql import NotNative
+from millrace.storage.storage_options import StorageOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
@@ -80,7 +81,12 @@ class PlanRunner(Protocol):
         """The rows of a plan as a Spark DataFrame."""
 
     def write_parquet(
-        self, plan: Node, path: str | os.PathLike[str], mode: str, compression: str
+        self,
+        plan: Node,
+        path: str | os.PathLike[str],
+        mode: str,
+        compression: str,
+        options: StorageOptions,
     ) -> ParquetWritten:
         """Write the rows of a plan as Parquet files."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from millrace.plan.relation import Relation
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.name_checks import check_rows
 from millrace.sql.sql_mode import folded
+from millrace.storage.storage_options import storage_options as access_options
 from millrace.tables.postgres.database import Database
 from millrace.tables.postgres.database_address import Password, database_address
 from millrace.tables.postgres.whole_write import WriteMode, whole_write
@@ -197,14 +198,21 @@ class DatasetResults(DatasetBase):
         return frame
 
     def write_parquet(
-        self, path: str | os.PathLike[str], mode: str = "error", *, compression: str = "snappy"
+        self,
+        path: str | os.PathLike[str],
+        mode: str = "error",
+        *,
+        compression: str = "snappy",
+        storage_options: Mapping[str, str] | None = None,
     ) -> ParquetWritten:
         """Write the rows as a folder of Parquet files, all of it or nothing.
 
         Args:
-            path: the folder, on a disk that all hosts share.
+            path: the folder, on a disk that all hosts share or in a bucket. In a bucket it is
+                whole as soon as there is `_SUCCESS`.
             mode: "error" if there is something already, or "overwrite".
             compression: "none", "snappy", "gzip", "lz4" or "zstd".
+            storage_options: how to reach the bucket, where the environment does not say it.
 
         Example:
             >>> written = orders.write_parquet("copy", mode="overwrite", compression="zstd")
@@ -212,7 +220,8 @@ class DatasetResults(DatasetBase):
             True
         """
         check_unique_labels(self._relation, "write_parquet()")
-        return self._runner.write_parquet(self._plan, path, mode, compression)
+        options = access_options(storage_options)
+        return self._runner.write_parquet(self._plan, path, mode, compression, options)
 
     def write_postgres(
         self,

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+from collections.abc import Iterable
+from typing import Final
 
 import pyarrow as pa
 
+from millrace.errors import UserError
 from millrace.storage.file_systems import FileVersion, RemotePath, is_remote, remote_path
 from millrace.storage.storage_options import StorageOptions
 
 NO_OPTIONS = StorageOptions()
+DRAFT: Final = ".millrace-"
+"""Begins the name of a hidden folder with files of a result that is being written."""
+PUBLISH_FILE: Final = "publish.json"
+"""In such a folder: the result counts, and its files are getting their names."""
 
 
 def find_remote(path: str, options: StorageOptions) -> list[str]:
@@ -22,9 +29,11 @@ def find_remote(path: str, options: StorageOptions) -> list[str]:
     fixed = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     folder = whole.at("/".join(parts[:fixed]))
     pattern = "/".join(parts[fixed:])
+    listed = folder.list()
+    _check_whole(path, [name for name, _ in listed])
     return sorted(
         folder.below(name).url
-        for name, size in folder.list()
+        for name, size in listed
         if size and not any(map(_is_hidden, name.split("/"))) and _matches(name, pattern)
     )
 
@@ -74,6 +83,18 @@ def raw_stream(path: str, options: StorageOptions) -> pa.NativeFile:
 def _opened(path: str, options: StorageOptions) -> pa.NativeFile:
     remote: RemotePath = remote_path(path, options)
     return remote.open_file()
+
+
+def _check_whole(path: str, names: Iterable[str]) -> None:
+    """Refuse to read a result of which only some files have their names."""
+    for name in names:
+        *_, folder, file = ["", *name.split("/")]
+        if file == PUBLISH_FILE and folder.startswith(DRAFT):
+            raise UserError(
+                f"{path} is being written, or its writer was killed\n  found: {name}\n"
+                "  to fix: wait for the write; if none runs, write to it once more, which finishes "
+                "it first"
+            )
 
 
 def _matches(name: str, pattern: str) -> bool:

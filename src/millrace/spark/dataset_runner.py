@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.datasets.sql_views import SqlViews
-from millrace.execute.publish_folder import Draft
 from millrace.names import path_text
 from millrace.plan.builders.build_context import UserFunctions
 from millrace.plan.nodes.node import Node
@@ -23,6 +22,7 @@ from millrace.scan.input_files import Paths
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.sql_mode import DEFAULT, SqlMode
 from millrace.sql.text_limits import limits_of
+from millrace.storage.storage_options import StorageOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
@@ -174,10 +174,15 @@ class DatasetRunner:
             return outputs_to_frame(spark, answer, workspace.folders, self.config)
 
     def write_parquet(
-        self, plan: Node, path: str | os.PathLike[str], mode: str, compression: str
+        self,
+        plan: Node,
+        path: str | os.PathLike[str],
+        mode: str,
+        compression: str,
+        options: StorageOptions,
     ) -> ParquetWritten:
         """Write the rows of a plan as Parquet files; a wrong target is refused before it runs."""
-        from millrace.execute import parquet_results  # noqa: PLC0415 - as above
+        from millrace.execute.results import parquet_results  # noqa: PLC0415 - as above
         from millrace.spark.query_start import run_query  # noqa: PLC0415 - as above
         from millrace.spark.spark_tasks import SparkTaskRunner  # noqa: PLC0415 - as above
 
@@ -185,7 +190,8 @@ class DatasetRunner:
         with limits_of(self.config):
             spark = self._spark()
             parquet_results.check_parquet(plan.schema, compression)
-            with Draft(path_text(path, "write_parquet"), mode) as draft:
+            target = path_text(path, "write_parquet")
+            with parquet_results.draft_at(target, mode, options, self.config) as draft:
                 runner = SparkTaskRunner(spark, self.config)
                 return run_query(spark, workspace, plan).with_answer(
                     lambda answer: parquet_results.write_files(

@@ -1,13 +1,23 @@
-"""Checks before anything runs that functions can be sent to Spark's tasks."""
+"""Sends functions to Spark's tasks, and checks before anything runs that they can be sent.
+
+PySpark writes a pickled function of more than 1 MiB to files in Spark's local folders. Invariant:
+none of them has storage options in it. Where a function has some, a small function before it hands
+them over as a column of its rows, which pass between the two in memory.
+"""
 
 from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import SparkSession
+from pyspark.resource import ResourceProfile
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from millrace.config import Config
 from millrace.errors import UserError
@@ -17,6 +27,54 @@ from millrace.plan.nodes.map_batches import FunctionNode, MapBatches
 from millrace.plan.nodes.node import Node
 from millrace.spark.session_settings import given_settings
 from millrace.spark.udfs.function_settings import SETTINGS
+from millrace.storage.storage_options import StorageOptions, apart, put_back
+
+_HANDED: Final = "options"
+_HANDED_SCHEMA: Final = f"id bigint, {_HANDED} binary"
+Batches = Iterator[pa.RecordBatch]
+
+
+def map_numbers(
+    numbers: DataFrame,
+    function: Callable[[Batches], Batches],
+    schema: str | StructType,
+    profile: ResourceProfile | None = None,
+) -> DataFrame:
+    """`numbers.mapInArrow(function, schema)`, with storage options apart from the function."""
+    with apart() as options:
+        shipped = _Shipped(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
+    if options:
+        numbers = numbers.mapInArrow(_HandOptions(tuple(options)), _HANDED_SCHEMA)
+    return numbers.mapInArrow(shipped, schema, profile=profile)
+
+
+@dataclass(frozen=True, slots=True)
+class _HandOptions:
+    """Adds the options to each task number."""
+
+    options: tuple[StorageOptions, ...] = field(repr=False)
+
+    def __call__(self, numbers: Batches) -> Batches:
+        packed = cloudpickle.dumps(self.options)  # type: ignore[no-untyped-call]
+        handed = pa.scalar(packed, pa.binary())
+        for batch in numbers:
+            yield batch.append_column(_HANDED, pa.repeat(handed, batch.num_rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shipped:
+    """Calls a function with the task numbers, after the options were put back into it."""
+
+    function: bytes = field(repr=False)
+
+    def __call__(self, numbers: Batches) -> Batches:
+        for batch in numbers:
+            options: tuple[StorageOptions, ...] = ()
+            if _HANDED in batch.schema.names:
+                options = cloudpickle.loads(batch.column(_HANDED)[0].as_py())
+            with put_back(options):
+                function: Any = cloudpickle.loads(self.function)
+            yield from function(iter((batch.select(["id"]),)))
 
 
 def check_shippable(plan: Node) -> None:

@@ -15,7 +15,7 @@ from millrace.pipeline.report.run_observer import RunObserver
 from millrace.pipeline.run.explain_progress import explain_progress
 from millrace.pipeline.run.job_runtime import JobHome
 from millrace.pipeline.run.job_status import JobStatus, job_status
-from millrace.pipeline.run.reset import reset_step
+from millrace.pipeline.run.reset import reset_step, sink_access
 from millrace.pipeline.run.run_start import recall_kept
 from millrace.spark.frames.query_frames import frame_scan
 
@@ -82,7 +82,11 @@ class WorkspaceOfJobs:
     def reset(self, job: Job, step: str, *, append_again: bool) -> tuple[str, ...]:
         """Set a step back, and the steps that depend on it."""
         return reset_step(
-            broker_of(self.workspace.journals), job.name, step, append_again=append_again
+            broker_of(self.workspace.journals),
+            job.name,
+            step,
+            sink_access(graph_of(job)),
+            append_again=append_again,
         )
 
     def step_frame(self, job: str, step: str) -> DataFrame:

@@ -24,6 +24,7 @@ from millrace import errors
 from millrace.config import Config
 from millrace.errors import MillraceError, TaskFailed
 from millrace.execute.task_runner import TaskTry, TaskWork, Watch, never_stop
+from millrace.spark.function_shipping import map_numbers
 from millrace.spark.session import master, slots
 from millrace.spark.spark_presence import call_spark, is_connect, session_of_own
 
@@ -115,7 +116,7 @@ def run_tasks(
     own = session_of_own(spark, config)
 
     def frame() -> DataFrame:
-        return own.range(0, tasks, 1, tasks).mapInArrow(function, schema)
+        return map_numbers(own.range(0, tasks, 1, tasks), function, schema)
 
     return collect(frame, own, config, title=title, watch=watch)
 

@@ -9,7 +9,7 @@ of an object never have the same one; a url carries no secret.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ from millrace.storage.object_clients import try_s
 from millrace.storage.storage_options import StorageOptions
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
+    from pyarrow.fs import FileInfo, FileSystem
 
 SCHEMES: Final = {
     "s3": "s3",
@@ -88,13 +88,20 @@ class RemotePath:
 
     def list(self) -> list[tuple[str, int]]:
         """Names of all files below this folder, from there on, and their sizes."""
+        start = len(self.path) + 1
+        return [(info.path[start:], info.size) for info in self._infos()]
+
+    def written_at(self) -> Sequence[tuple[str, float]]:
+        """Names of all files below this folder, and when each of them was written, in seconds."""
+        start = len(self.path) + 1
+        return [(info.path[start:], (info.mtime_ns or 0) / 1e9) for info in self._infos()]
+
+    def _infos(self) -> Iterator[FileInfo]:
         from pyarrow import fs  # noqa: PLC0415 - costs time that others need not spend
 
         chosen = fs.FileSelector(self.path, allow_not_found=True, recursive=True)
         with storage_answers("listing", self.url):
-            infos = self.files.get_file_info(chosen)
-        start = len(self.path) + 1
-        return [(info.path[start:], info.size) for info in infos if info.is_file]
+            yield from (info for info in self.files.get_file_info(chosen) if info.is_file)
 
     def version(self) -> FileVersion | None:
         """The file as it is now; None if there is none."""

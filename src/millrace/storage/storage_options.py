@@ -2,14 +2,17 @@
 
 Names are those of delta-rs, Polars and `object_store`, with or without their prefix. Invariant:
 values are shown nowhere: not in a text, a fingerprint, a plan or a file. They pass from the driver
-to its tasks in memory.
+to its tasks in memory: what is pickled under `apart` has only the numbers of options, which travel
+on a way of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from millrace.errors import UserError
 from millrace.text import did_you_mean
@@ -65,6 +68,15 @@ class StorageOptions:
 
     _values: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the values, or under `apart` a number in their place."""
+        taken_out = _taken_out.get(None)
+        if taken_out is None or not self._values:
+            return StorageOptions, (self._values,)
+        if self not in taken_out:
+            taken_out.append(self)
+        return _numbered, (taken_out.index(self),)
+
     def get(self, name: str) -> str | None:
         """A value, if it was given."""
         return dict(self._values).get(name)
@@ -83,6 +95,36 @@ class StorageOptions:
                     f"  found: known are {known}\n"
                     f"  to fix: {did_you_mean(name, KNOWN[kind], 'use one of these')}"
                 )
+
+
+_taken_out: Final = ContextVar[list[StorageOptions] | None]("taken_out", default=None)
+_put_back: Final = ContextVar[Sequence[StorageOptions]]("put_back", default=())
+
+
+@contextmanager
+def apart() -> Iterator[list[StorageOptions]]:
+    """What is pickled meanwhile has no values of options; yields the list of those left out."""
+    taken_out: list[StorageOptions] = []
+    before = _taken_out.set(taken_out)
+    try:
+        yield taken_out
+    finally:
+        _taken_out.reset(before)
+
+
+@contextmanager
+def put_back(options: Sequence[StorageOptions]) -> Iterator[None]:
+    """Unpickle what was pickled under `apart`, with the options that were left out."""
+    before = _put_back.set(options)
+    try:
+        yield
+    finally:
+        _put_back.reset(before)
+
+
+def _numbered(number: int) -> StorageOptions:
+    """One of the options that were left out."""
+    return _put_back.get(())[number]
 
 
 def storage_options(given: Mapping[str, object] | None) -> StorageOptions:

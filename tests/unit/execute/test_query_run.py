@@ -181,7 +181,7 @@ def test_an_error_of_the_runner_ends_the_query(totals: tuple[ShuffleWorkspace, D
 def test_running_stages_imports_no_pyspark() -> None:
     text = (
         "import sys, millrace.execute.query_run, millrace.execute.shuffle_requests, "
-        "millrace.execute.explain_query, millrace.execute.parquet_results\n"
+        "millrace.execute.explain_query, millrace.execute.results.parquet_results\n"
         "assert 'pyspark' not in sys.modules, 'pyspark was imported'"
     )
 

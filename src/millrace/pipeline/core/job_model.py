@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
+from millrace.storage.storage_options import StorageOptions
+
 if TYPE_CHECKING:
     from millrace.journal.api import Journals
     from millrace.tables.postgres.postgres_table import PostgresTable
@@ -149,6 +151,8 @@ class ParquetSink(JobNode):
     """Whole files in a folder, named by the offsets they hold."""
 
     path: str
+    options: StorageOptions = field(default=StorageOptions(), repr=False)
+    """How its bucket is reached; no part of what the job is."""
 
 
 class OtherWorkspace(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
@@ -16,11 +17,13 @@ from millrace.engine.run_values import uses_the_run
 from millrace.errors import UserError
 from millrace.journal.api import Journals
 from millrace.journal.core.journal_names import check_name
-from millrace.names import shown
+from millrace.names import path_text, shown
 from millrace.pipeline.core import job_model
 from millrace.pipeline.core.hops import ROOT
 from millrace.sql.name_checks import check_columns
 from millrace.sql.sql_mode import DEFAULT
+from millrace.storage.file_systems import is_remote, remote_path
+from millrace.storage.storage_options import StorageOptions, storage_options
 from millrace.text import did_you_mean
 
 STEP_OPTIONS: Final = frozenset(field.name for field in fields(job_model.StepOptions))
@@ -107,3 +110,21 @@ def check_large(call: str, schema: pa.Schema, large: Sequence[str]) -> None:
             raise UserError(
                 f"{call}: large column {name!r} is {kind}\n  to fix: only binary and text can be"
             )
+
+
+def sink_target(
+    path: str | os.PathLike[str], given: Mapping[str, str] | None
+) -> tuple[str, str, StorageOptions]:
+    """The call that names a folder for files, the folder, and how its bucket is reached."""
+    text = path_text(path, "sink_parquet")
+    call, options = f"sink_parquet({text!r})", storage_options(given)
+    if is_remote(text):
+        return call, remote_path(text, options).url, options
+    if "://" in text:
+        raise UserError(
+            f"{call} is not a folder\n"
+            "  to fix: give a path, or a url at s3://, gs://, abfss:// or az://"
+        )
+    if given:
+        raise UserError(f"{call} has storage_options\n  to fix: leave them out, for a folder")
+    return call, os.path.abspath(os.path.expanduser(text)), options

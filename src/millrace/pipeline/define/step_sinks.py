@@ -6,20 +6,21 @@ Invariant: a call refuses its own wrong arguments, before anything runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from millrace.errors import UserError
 from millrace.identity.schemas import plain_schema
-from millrace.names import path_text, shown
+from millrace.names import shown
 from millrace.pipeline.core import job_model
 from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.define.step_checks import (
     check_concurrency,
     check_journal,
     check_sink_options,
+    sink_target,
 )
 from millrace.pipeline.define.step_options import options_of
 from millrace.pipeline.define.user_functions import calling_of
@@ -51,17 +52,21 @@ class StepSinks:
         """
         return self._node.schema
 
-    def sink_parquet(self, path: str | os.PathLike[str], name: str | None = None) -> None:
-        """Write the rows as Parquet files into a folder, each row into exactly one.
+    def sink_parquet(
+        self,
+        path: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write the rows as Parquet files into a folder or a part of a bucket, each row into one.
+
+        `storage_options` say how to reach the bucket, where the environment does not.
 
         Example:
             >>> texts.sink_parquet("listing/")
         """
-        text = path_text(path, "sink_parquet")
-        call = f"sink_parquet({text!r})"
-        if "://" in text:
-            raise UserError(f"{call} is not a folder\n  to fix: give a local or shared path")
-        full = os.path.abspath(os.path.expanduser(text))
+        call, full, options = sink_target(path, storage_options)
         self._graph.take_target(full, call)
         self._graph.add(
             job_model.ParquetSink(
@@ -69,6 +74,7 @@ class StepSinks:
                 inputs=(self._node,),
                 schema=self.schema,
                 path=full,
+                options=options,
             )
         )
 

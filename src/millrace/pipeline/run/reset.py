@@ -8,7 +8,7 @@ it does anything else. Repeating a reset does no harm.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -29,14 +29,29 @@ from millrace.pipeline.core.job_record import (
     JobPart,
     JobRecord,
 )
+from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.report.job_counts import journals_of, units_of
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.lease_holders import new_holder
 from millrace.pipeline.sinks import clear_sink
+from millrace.storage.storage_options import StorageOptions
+
+SinkAccess = Mapping[str, StorageOptions]
+"""By sink: how its bucket is reached, where the environment does not say it."""
+
+
+def sink_access(graph: JobGraph) -> SinkAccess:
+    """How the buckets of a job's sinks are reached."""
+    return {node.name: node.options for node in graph.nodes if isinstance(node, ParquetSink)}
 
 
 def reset_step(
-    broker: Broker, job: str, step: str, *, append_again: bool = False
+    broker: Broker,
+    job: str,
+    step: str,
+    access: SinkAccess | None = None,
+    *,
+    append_again: bool = False,
 ) -> tuple[str, ...]:
     """Set a step and all steps downstream back to the start; returns their names.
 
@@ -44,6 +59,7 @@ def reset_step(
         broker: the broker of the job's journals.
         job: the name of the job.
         step: a step, a sink or a source; the next run saves the rows of a source again.
+        access: how buckets of its sinks are reached, where the environment does not say it.
         append_again: let rows that a sink appended to a journal of yours be appended once more.
     """
     history = RunHistory.open(broker, job)
@@ -57,8 +73,8 @@ def reset_step(
         )
     lease = _hold(broker, job)
     try:
-        finish_reset(history, lease)
-        reset_parts(history, record, [part.name], lease, append_again=append_again)
+        finish_reset(history, lease, access)
+        reset_parts(history, record, [part.name], lease, access, append_again=append_again)
     finally:
         broker.release(lease)
     return tuple(part.name for part in record.downstream(part.name))
@@ -69,6 +85,7 @@ def reset_parts(
     record: JobRecord,
     names: Sequence[str],
     lease: Lease,
+    access: SinkAccess | None = None,
     *,
     append_again: bool = False,
 ) -> None:
@@ -91,10 +108,10 @@ def reset_parts(
     history.add(event, lease=lease)
     fault("job.reset.after_event")
     history.look()
-    finish_reset(history, lease)
+    finish_reset(history, lease, access)
 
 
-def finish_reset(history: RunHistory, lease: Lease) -> bool:
+def finish_reset(history: RunHistory, lease: Lease, access: SinkAccess | None = None) -> bool:
     """Finish a reset that was begun; returns whether there was one."""
     begun = history.unfinished_reset()
     if begun is None:
@@ -104,7 +121,7 @@ def finish_reset(history: RunHistory, lease: Lease) -> bool:
     for name in reversed(begun.detail["parts"]):
         part = record.part(name)
         assert part is not None, "recorded with the job"
-        _remove(history.broker, record, part)
+        _remove(history.broker, record, part, access or {})
         fault("job.reset.after_part")
     done = JobEvent(
         at_us=time.time_ns() // 1000,
@@ -119,7 +136,7 @@ def finish_reset(history: RunHistory, lease: Lease) -> bool:
     return True
 
 
-def _remove(broker: Broker, record: JobRecord, part: JobPart) -> None:
+def _remove(broker: Broker, record: JobRecord, part: JobPart, access: SinkAccess) -> None:
     """Remove all journals and files of a part except its inputs, and set its group to the start."""
     journals = journals_of(broker, record)
     for info in units_of(part, journals):
@@ -130,14 +147,14 @@ def _remove(broker: Broker, record: JobRecord, part: JobPart) -> None:
         if broker.committed(group, info.name) is not None:
             broker.commit(group, info.name, start, expected=ANYTHING)
     if part.kind == "sink_parquet" and hops.files_journal(record.job, part.name) in journals:
-        _clear_files(broker, record, part)
+        _clear_files(broker, record, part, access)
     roots = [hops.step_root(record.job, name) for name in (*part.fused, part.name)]
     for name in journals:
         if any(name.startswith(f"{root}/") for root in roots):
             broker.delete(name)
 
 
-def _clear_files(broker: Broker, record: JobRecord, part: JobPart) -> None:
+def _clear_files(broker: Broker, record: JobRecord, part: JobPart, access: SinkAccess) -> None:
     """Remove the files that a sink has written."""
     nothing = pa.schema([])
     hop = Hop(
@@ -146,7 +163,12 @@ def _clear_files(broker: Broker, record: JobRecord, part: JobPart) -> None:
         inputs=part.prefixes,
         schema=nothing,
         steps=(),
-        sink=ParquetSink(name=part.name, schema=nothing, path=part.target),
+        sink=ParquetSink(
+            name=part.name,
+            schema=nothing,
+            path=part.target,
+            options=access.get(part.name, StorageOptions()),
+        ),
         output=nothing,
         partitions=0,
         depth=part.depth,

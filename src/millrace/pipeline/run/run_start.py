@@ -31,7 +31,7 @@ from millrace.pipeline.run.job_journals import begin_again, check_whole, ensure_
 from millrace.pipeline.run.job_runtime import RunContext, SavedSourceReader, SourceIntake
 from millrace.pipeline.run.job_status import baseline
 from millrace.pipeline.run.lease_holders import who_am_i
-from millrace.pipeline.run.reset import finish_reset, reset_parts
+from millrace.pipeline.run.reset import SinkAccess, finish_reset, reset_parts, sink_access
 from millrace.pipeline.sinks import check_sink
 
 _JOB_ID_BYTES: Final = 16
@@ -74,11 +74,12 @@ def begin(
     history, broker, lease = context.history, context.broker, context.lease
     for hop in hops:
         check_sink(hop, broker, context.config)
-    was_reset = finish_reset(history, lease)
+    access = sink_access(graph_of(job))
+    was_reset = finish_reset(history, lease, access)
     sources = [node for node in graph_of(job).nodes if isinstance(node, SavedSource)]
     readers = [intake.reader(context, source) for source in sources]
     record = graph_of(job).record(zone)
-    again = _settle(history, readers, intake, record, lease, on_change)
+    again = _settle(history, readers, intake, record, lease, on_change, access)
     begin_again(broker, hops, set_back(history.events).fresh)
     if again or was_reset:
         for hop in hops:
@@ -123,6 +124,7 @@ def _settle(
     record: JobRecord,
     lease: Lease,
     on_change: OnChange,
+    access: SinkAccess,
 ) -> list[str]:
     """Set back the steps that the user wants to run again; raise if the user has not chosen.
 
@@ -147,7 +149,7 @@ def _settle(
     if on_change == "restart":
         again += [change.source for change in other_rows]
     if again:
-        reset_parts(history, known, [*dict.fromkeys(again)], lease)
+        reset_parts(history, known, [*dict.fromkeys(again)], lease, access)
     return again
 
 

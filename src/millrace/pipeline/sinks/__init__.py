@@ -78,7 +78,7 @@ def check_sink(hop: Hop, broker: Broker, config: Config | None = None) -> None:
     """Refuse a sink that cannot take the rows; make its folder, table or journal. Repeatable."""
     match hop.sink:
         case ParquetSink():
-            check_parquet_sink(hop, broker)
+            check_parquet_sink(hop, broker, config or Config())
         case JournalSink():
             workspace = hop.sink.workspace
             target = broker if workspace is None else broker_of(workspace.journals)

@@ -1,9 +1,9 @@
 """A sink that writes whole Parquet files, named by the offsets they hold.
 
 A file is written under a hidden name and synced. One transaction records it and commits the offset.
-Only then does it get its final name, and only if the record names it: so the files that readers see
-are exactly those of committed ranges, whichever worker dies or wakes up late. The next worker
-renames recorded files that do not have their final name yet.
+Only then does it get its final name, in a bucket by a copy, and only if the record names it: so the
+files that readers see are exactly those of committed ranges, whichever worker dies or wakes up
+late. The next worker names recorded files that do not have their final name yet.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from millrace.config import Config
 from millrace.durations import ms
-from millrace.errors import Conflict, DataLost, UnsupportedType
+from millrace.errors import Conflict, DataLost, StorageError, UnsupportedType
 from millrace.faults import fault
 from millrace.identity.schemas import conform, plain_schema
 from millrace.journal.broker import Broker
@@ -29,15 +30,16 @@ from millrace.pipeline.core.job_model import ParquetSink
 from millrace.pipeline.large import large_values as large
 from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.sinks import sink_files
+from millrace.pipeline.sinks.folder_files import FolderFiles, files_in
 from millrace.pipeline.sinks.row_groups import group_rows, row_groups
 from millrace.pipeline.sinks.sink_files import RecordedFile
-from millrace.pipeline.sinks.sink_folder import SinkFolder, local_path
+from millrace.pipeline.sinks.sink_folder import SinkFolder
 from millrace.pipeline.sinks.sink_port import NothingPrepared, Prepared, SinkSettings
-from millrace.storage.local import sync_file, sync_folder
+from millrace.storage.file_systems import is_remote
 from millrace.storage.store import storage_errors
 
 
-def check_parquet_sink(hop: Hop, broker: Broker) -> None:
+def check_parquet_sink(hop: Hop, broker: Broker, config: Config) -> None:
     """Refuse an unfit folder or column; make the folder and the record of its files."""
     for field in large.loaded_schema(plain_schema(hop.output)):
         try:
@@ -52,7 +54,7 @@ def check_parquet_sink(hop: Hop, broker: Broker) -> None:
     begin = broker.start_offset(journal)
     with contextlib.suppress(Conflict):
         broker.commit(sink_files.keeping_group(hop.job, hop.name), journal, begin, expected=None)
-    folder = _folder(hop, broker)
+    folder = _folder(hop, broker, config)
     folder.check_place()
     # Listed before the record is read: what got its name meanwhile is in the record.
     files = folder.parquet_files()
@@ -65,18 +67,15 @@ def check_parquet_sink(hop: Hop, broker: Broker) -> None:
 def clear_parquet_sink(hop: Hop, broker: Broker) -> None:
     """Remove every recorded file, then the record of them. Safe to repeat."""
     journal = files_journal(hop.job, hop.name)
-    folders: set[str] = set()
+    folders: dict[str, FolderFiles] = {}
     end: int = broker.start_offset(journal)
     for file, after in read_record(broker, journal, end):
+        files = folders.setdefault(file.folder, _files(hop, file.folder, Config()))
         for name in (file.unfinished, file.name):
-            path = os.path.join(file.folder, name)
-            with storage_errors(f"removing {path}"), contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-                folders.add(file.folder)
+            files.remove(name)
         end = after
-    for folder in folders:
-        with storage_errors(f"syncing {folder}"):
-            sync_folder(folder)
+    for files in folders.values():
+        files.sync()
     for group in (sink_files.named_group, sink_files.keeping_group):
         broker.commit(group(hop.job, hop.name), journal, end, expected=ANYTHING)
     broker.truncate_before(journal, end)
@@ -103,7 +102,7 @@ class ParquetWriter:
         self._settings = settings
         self._journal = files_journal(hop.job, hop.name)
         self._group = sink_files.named_group(hop.job, hop.name)
-        self._folder = patiently(lambda: _folder(hop, broker), settings.config)
+        self._folder = patiently(lambda: _folder(hop, broker, settings.config), settings.config)
         self._stored = plain_schema(hop.output)
         self._schema = large.loaded_schema(self._stored)
 
@@ -130,11 +129,11 @@ class ParquetWriter:
         if not rows:
             return NothingPrepared()  # The offset moves, and there is no file.
         unfinished = self._folder.new_name(journal_id, first, next)
-        path = os.path.join(self._folder.path, unfinished)
+        path = self._folder.files.written_at(unfinished, self._settings.scratch)
         with storage_errors(f"writing {path} on host {socket.gethostname()}"):
             try:
                 fault("sink.file.before_write")
-                size, checksum = self._write(path, rows)
+                size, checksum = self._write(path, unfinished, rows)
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
@@ -162,28 +161,36 @@ class ParquetWriter:
         """
         patiently(self._name_all, self._settings.config)
 
+    def take_back(self, file: RecordedFile) -> None:
+        """Remove a file that no transaction names; if that fails, `recover` removes it later."""
+        with contextlib.suppress(StorageError):
+            self._folder.files.remove(file.unfinished)
+
     def _name_all(self) -> None:
         before = self._broker.committed(self._group, self._journal)
         begin = self._broker.start_offset(self._journal) if before is None else before
         done: int = begin
-        folders: set[str] = set()
+        folders: dict[str, FolderFiles] = {self._folder.path: self._folder.files}
         for file, after in read_record(self._broker, self._journal, begin):
-            _name(file)
-            folders.add(file.folder)
+            if file.folder not in folders:
+                folders[file.folder] = _files(self._hop, file.folder, self._settings.config)
+            if not folders[file.folder].name(file.unfinished, file.name):
+                raise _lost(file)
             done = after
         if done == begin:
             return
-        for folder in folders:
-            with storage_errors(f"syncing {folder}"):
-                sync_folder(folder)
+        for files in folders.values():
+            files.sync()
         fault("sink.file.before_mark")
         # Another worker may have been quicker; it saw these files named, too.
         with contextlib.suppress(Conflict):
             self._broker.commit(self._group, self._journal, done, expected=before)
         fault("sink.file.after_mark")
 
-    def _write(self, path: str, batches: Sequence[pa.RecordBatch]) -> tuple[int, str]:
-        """Write a file durably; its size and checksum."""
+    def _write(
+        self, path: str, unfinished: str, batches: Sequence[pa.RecordBatch]
+    ) -> tuple[int, str]:
+        """Write a file, and make it durable under its unfinished name; its size and checksum."""
         size = self._settings.config.parquet_row_group_bytes
         with pq.ParquetWriter(path, self._schema, compression="snappy") as writer:
             for group in row_groups(batches, size):
@@ -192,10 +199,10 @@ class ParquetWriter:
                     pa.Table.from_batches(loaded, self._schema), row_group_size=group_rows(group)
                 )
         fault("sink.file.after_write")
-        sync_file(path)
-        sync_folder(os.path.dirname(path))
+        size, checksum = _measured(path)
+        self._folder.files.put(path, unfinished)
         fault("sink.file.after_sync")
-        return _measured(path)
+        return size, checksum
 
 
 class _File:
@@ -218,34 +225,25 @@ class _File:
 
     def abandon(self) -> None:
         if not self._is_added:
-            with contextlib.suppress(OSError):
-                os.unlink(os.path.join(self._file.folder, self._file.unfinished))
+            self._writer.take_back(self._file)
 
 
-def _folder(hop: Hop, broker: Broker) -> SinkFolder:
+def _folder(hop: Hop, broker: Broker, config: Config) -> SinkFolder:
     assert isinstance(hop.sink, ParquetSink)
+    path = hop.sink.path if is_remote(hop.sink.path) else os.path.abspath(hop.sink.path)
     return SinkFolder(
-        path=local_path(hop.sink.path),
+        path=path,
         job=hop.job,
         sink=hop.name,
         record=broker.get(files_journal(hop.job, hop.name)),
+        files=_files(hop, path, config),
     )
 
 
-def _name(file: RecordedFile) -> None:
-    """Rename a recorded file to its final name, unless another worker did."""
-    source, target = (os.path.join(file.folder, name) for name in (file.unfinished, file.name))
-    with storage_errors(f"naming {target}"):
-        if os.path.exists(source):
-            fault("sink.file.before_rename")
-            try:
-                os.rename(source, target)
-            except FileNotFoundError:
-                if not os.path.exists(target):
-                    raise _lost(file) from None
-            fault("sink.file.after_rename")
-        elif not os.path.exists(target):
-            raise _lost(file)
+def _files(hop: Hop, folder: str, config: Config) -> FolderFiles:
+    """The files of a folder that the sink writes to, or wrote to when it was recorded."""
+    assert isinstance(hop.sink, ParquetSink)
+    return files_in(folder, hop.sink.options, config)
 
 
 def _lost(file: RecordedFile) -> DataLost:
@@ -253,7 +251,7 @@ def _lost(file: RecordedFile) -> DataLost:
         f"file {file.name} of a sink is gone from {file.folder}\n"
         f"  expected: {file.rows} rows, {file.bytes} bytes, of offsets {file.first} to {file.next} "
         f"of journal {file.journal_id}\n"
-        f"  found: neither it nor {file.unfinished} on host {socket.gethostname()}\n"
+        f"  found: neither it nor {file.unfinished}, looked for on host {socket.gethostname()}\n"
         "  to fix: bring the file back, or reset the sink"
     )
 

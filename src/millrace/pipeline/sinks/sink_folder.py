@@ -1,19 +1,17 @@
 """The folder of a Parquet sink: its owner and its files.
 
-Files are written in a hidden folder inside and get their name by a move, so that no reader of the
-folder sees half a file: not pyarrow, not Spark, and not DuckDB, whose `*` takes hidden names too. A
-note in the hidden folder says whose the folder is. A worker that does not find it sees another disk
-than the process that started the job.
+Files are written in a hidden folder inside and get their name by a move, in a bucket by a copy, so
+that no reader of the folder sees half a file: not pyarrow, not Spark, and not DuckDB, whose `*`
+takes hidden names too. A note in the hidden folder says whose the folder is. A worker that does not
+find it sees another disk than the process that started the job.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import socket
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,14 +20,12 @@ from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import JournalInfo
 from millrace.pipeline.core.hops import files_journal
+from millrace.pipeline.sinks.folder_files import FolderFiles, place_of
 from millrace.pipeline.sinks.sink_files import file_name
-from millrace.storage.local import sync_folder
-from millrace.storage.store import storage_errors
 
 HIDDEN: Final = ".millrace"
 NOTE: Final = f"{HIDDEN}/sink.json"
 _ENDING: Final = ".unfinished"
-_PARQUET: Final = ".parquet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +37,19 @@ class SinkFolder:
     sink: str
     record: JournalInfo
     """The journal that its files are recorded in."""
+    files: FolderFiles
 
     def check_place(self) -> None:
         """Refuse a path that cannot be a folder of files."""
-        if os.path.lexists(self.path) and not os.path.isdir(self.path):
+        if self.files.is_file():
             raise UserError(
-                f"{self._who()} cannot write to {self.path}: it is a file\n"
+                f"{self._who()} cannot write to {self.path}: it is a file or a whole bucket\n"
                 "  to fix: name a folder, which need not exist"
             )
 
     def parquet_files(self) -> list[str]:
         """Parquet files that a reader of the folder would see, by their path within it."""
-        with storage_errors(f"listing {self.path}"):
-            return sorted(_parquet_below(self.path))
+        return self.files.visible()
 
     def claim(self, files: list[str], recorded: Container[str], broker: Broker) -> None:
         """Make this sink the owner of the folder; refuse a folder with files of another writer.
@@ -75,25 +71,17 @@ class SinkFolder:
                 f"{self._who()} cannot write to {self.path}: it belongs to {_owner(whose)}\n"
                 f"  to fix: name another folder, or remove {NOTE} there"
             )
-        with storage_errors(f"making {self.path}"):
-            _make_folders(os.path.join(self.path, HIDDEN))
-            draft = os.path.join(self.path, HIDDEN, f"{secrets.token_hex(8)}.draft")
-            with open(draft, "x", encoding="utf-8") as file:
-                file.write(self._note())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, os.path.join(self.path, NOTE))
-            sync_folder(os.path.join(self.path, HIDDEN))
-            sync_folder(self.path)
+        self.files.replace(NOTE, self._note())
 
     def check_mine(self) -> None:
         """Refuse to write to a folder that this sink does not own, or no longer owns."""
         whose = self._read_note()
         if whose is None:
             raise StorageError(
-                f"{self._who()} does not find its folder {self.path} on host "
-                f"{socket.gethostname()}\n  missing: {NOTE}\n"
-                "  to fix: write to a disk that all hosts share, and leave this file there"
+                f"{self._who()} does not find its folder {place_of(self.path)}\n"
+                f"  missing: {NOTE}\n"
+                "  to fix: write to a disk that all hosts share, or to a bucket, and leave this "
+                "file there"
             )
         if whose != self._note():
             raise Conflict(
@@ -110,28 +98,17 @@ class SinkFolder:
         """Unfinished files of a unit that are older than `grace_ms`, by path within the folder."""
         prefix = f"part-{journal_id:05}-"
         before = time.time() - grace_ms / 1000
-        with storage_errors(f"listing {self.path}"):
-            try:
-                with os.scandir(os.path.join(self.path, HIDDEN)) as entries:
-                    return [
-                        f"{HIDDEN}/{entry.name}"
-                        for entry in entries
-                        if entry.name.startswith(prefix)
-                        and entry.name.endswith(_ENDING)
-                        and _changed_at(entry) < before
-                    ]
-            except FileNotFoundError:
-                return []
+        return [
+            f"{HIDDEN}/{name}"
+            for name, written_s in self.files.hidden(HIDDEN)
+            if name.startswith(prefix) and name.endswith(_ENDING) and written_s < before
+        ]
 
     def remove(self, names: list[str]) -> None:
         """Remove files; files that are gone already are fine."""
         for name in names:
             fault("sink.recover.before_remove")
-            with storage_errors(f"removing {name} in {self.path}"):
-                try:
-                    os.unlink(os.path.join(self.path, name))
-                except FileNotFoundError:
-                    continue
+            self.files.remove(name)
 
     def _who(self) -> str:
         return f"sink {self.sink!r} of job {self.job!r}"
@@ -140,56 +117,7 @@ class SinkFolder:
         return _note_of(self.job, self.sink, self.record)
 
     def _read_note(self) -> str | None:
-        with storage_errors(f"reading {NOTE} in {self.path}"):
-            try:
-                with open(os.path.join(self.path, NOTE), encoding="utf-8") as file:
-                    return file.read()
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-
-
-def local_path(path: str) -> str:
-    """The absolute folder of a sink's path; refuses a path on an object store."""
-    if "://" in path:
-        raise UserError(
-            f"a sink cannot write to {path}\n"
-            "  to fix: name a folder on a disk that all hosts share, and copy the files from there"
-        )
-    return os.path.abspath(path)
-
-
-def _parquet_below(path: str) -> Iterator[str]:
-    for folder, folders, files in os.walk(path, onerror=_raise_unless_missing):
-        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
-        for name in files:
-            if name.lower().endswith(_PARQUET) and not name.startswith((".", "_")):
-                yield os.path.relpath(os.path.join(folder, name), path)
-
-
-def _raise_unless_missing(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise error
-
-
-def _make_folders(path: str) -> None:
-    """Make a folder and those above it, durably."""
-    if os.path.isdir(path):
-        return
-    above = os.path.dirname(path)
-    _make_folders(above)
-    try:
-        os.mkdir(path)
-    except FileExistsError:
-        if not os.path.isdir(path):
-            raise
-    sync_folder(above)
-
-
-def _changed_at(entry: os.DirEntry[str]) -> float:
-    try:
-        return entry.stat().st_mtime
-    except FileNotFoundError:
-        return float("inf")
+        return self.files.read(NOTE)
 
 
 def _note_of(job: str, sink: str, record: JournalInfo) -> str:

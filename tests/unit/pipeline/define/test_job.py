@@ -232,7 +232,7 @@ WRONG: list[tuple[Callable[[Step], object], str]] = [
     (lambda s: s.map("m", same, schema=VIDEOS, version=3), "version is 3"),  # type: ignore[arg-type]
     (lambda s: s.sink("p", same, expensive=True), "has no option 'expensive'(.|\n)*on_doubt"),
     (lambda s: s.sink("p", same, wokers=1), "has no option 'wokers'"),
-    (lambda s: s.sink_parquet("s3://bucket/x"), "is not a folder"),
+    (lambda s: s.sink_parquet("ftp://bucket/x"), "is not a folder"),
     (lambda s: s.sink_journal("jobs/x"), "journals below jobs/ belong to jobs"),
     (lambda s: s.sink_journal("a b"), "cannot name a journal"),
     (

@@ -23,10 +23,12 @@ from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.pipeline.core.hops import Hop, unit_lease
 from millrace.pipeline.core.job_model import JournalSink, ParquetSink, Sink
 from millrace.pipeline.sinks import OtherJournals, SinkWriter, open_sink
+from millrace.storage.storage_options import StorageOptions
 from millrace.testing.fault_injection import armed
 
 SCHEMA = pa.schema([("x", pa.int64())])
 JOB, SINK = "captions", "out"
+NO_OPTIONS = StorageOptions()
 multiprocessing.get_context("forkserver").set_forkserver_preload([__name__])
 
 
@@ -56,8 +58,11 @@ def hop_of(sink: Sink, schema: pa.Schema = SCHEMA) -> Hop:
     )
 
 
-def parquet_hop(folder: Path | str, schema: pa.Schema = SCHEMA) -> Hop:
-    return hop_of(ParquetSink(name=SINK, schema=schema, path=str(folder)), schema)
+def parquet_hop(
+    folder: Path | str, schema: pa.Schema = SCHEMA, options: StorageOptions = NO_OPTIONS
+) -> Hop:
+    sink = ParquetSink(name=SINK, schema=schema, path=str(folder), options=options)
+    return hop_of(sink, schema)
 
 
 def journal_hop(journal: str, schema: pa.Schema = SCHEMA) -> Hop:
@@ -73,7 +78,10 @@ def take(broker: Broker, hop: Hop, journal: str, mill: str) -> tuple[Lease, Sink
     name = unit_lease(JOB, SINK, broker.get(journal).id)
     epoch = broker.fence(name)
     lease = broker.acquire(name, f"worker {epoch}")
-    return lease, open_sink(hop, broker, Place(mill, Config(unfinished_grace=0.001)))
+    scratch = Path(mill).parent / "scratch"
+    scratch.mkdir(exist_ok=True)
+    place = Place(mill, Config(unfinished_grace=0.001), scratch=str(scratch))
+    return lease, open_sink(hop, broker, place)
 
 
 def publish(
@@ -131,10 +139,12 @@ def make_input(broker: Broker, journals: int, rows: int) -> list[str]:
 # In processes of their own.
 
 
-def child_writes(mill: str, folder: str, point: str, armed_for: str) -> None:
+def child_writes(
+    mill: str, folder: str, point: str, armed_for: str, options: StorageOptions = NO_OPTIONS
+) -> None:
     """Take the unit, recover and write a range; a fault is armed for one of both."""
     broker = EmbeddedBroker.open(mill)
-    hop = parquet_hop(folder)
+    hop = parquet_hop(folder, options=options)
     lease, writer = take(broker, hop, "in/0", mill)
     if armed_for == "recovering":
         os.environ[VARIABLE] = armed(point)[VARIABLE]
@@ -159,10 +169,10 @@ def child_fills_up(mill: str, folder: str, told: str) -> None:
     broker.close()
 
 
-def child_works(mill: str, folder: str, seed: int) -> None:
+def child_works(mill: str, folder: str, seed: int, options: StorageOptions = NO_OPTIONS) -> None:
     """Write ranges of all units, at random, for good."""
     broker = EmbeddedBroker.open(mill)
-    hop = parquet_hop(folder)
+    hop = parquet_hop(folder, options=options)
     chance = random.Random(seed)  # noqa: S311 - a seed replays it
     journals = [each.name for each in broker.list("in")]
     while True:

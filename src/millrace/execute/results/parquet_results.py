@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 
 from millrace.config import Config
 from millrace.errors import StorageError, UnsupportedType, UserError
-from millrace.execute.publish_folder import Draft
+from millrace.execute.results.publish_bucket import BucketDraft
+from millrace.execute.results.publish_folder import Draft
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_folders import Folders
 from millrace.execute.task_runner import TASK_BYTES_MAX, TaskRunner, TaskTry, TaskWork, never_stop
@@ -29,6 +30,9 @@ from millrace.scan.splits import share_out
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.reports import ParquetWritten
+from millrace.storage.file_systems import is_remote, remote_path
+from millrace.storage.scratch import own_folder, scratch_folder
+from millrace.storage.storage_options import StorageOptions
 from millrace.storage.store import storage_errors
 from millrace.text import counted
 from millrace.transport.agent.agent_addresses import known_agents
@@ -49,7 +53,17 @@ class _WriteJob:
     config: Config
     versions: Mapping[str, str]
     into: str
+    access: StorageOptions
     compression: str
+
+
+def draft_at(path: str, mode: str, options: StorageOptions, config: Config) -> Draft | BucketDraft:
+    """A result on its way to a folder on a disk or in a bucket."""
+    if is_remote(path):
+        return BucketDraft(path, mode, options, config)
+    if options != StorageOptions():
+        raise UserError(f"storage_options for {path}\n  to fix: leave them out, for a folder")
+    return Draft(path, mode)
 
 
 def check_parquet(schema: pa.Schema, compression: str) -> None:
@@ -70,7 +84,7 @@ def write_files(
     runner: TaskRunner,
     workspace: ShuffleWorkspace,
     answer: Shuffle,
-    draft: Draft,
+    draft: Draft | BucketDraft,
     compression: str,
 ) -> ParquetWritten:
     """Write the rows of an answer in tasks, and publish the files."""
@@ -83,6 +97,7 @@ def write_files(
         config=workspace.config,
         versions=versions(),
         into=draft.tasks,
+        access=draft.options,
         compression=compression,
     )
     shares = share_out(
@@ -97,7 +112,7 @@ def write_files(
     files = table.sort_by("output").to_pylist()
     assert [row["output"] for row in files] == outputs, "each output is written once"
     fault("results.driver.after_tasks")
-    names = {row["file"]: f"part-{number:05}.parquet" for number, row in enumerate(files)}
+    names = {row["file"]: draft.final_name(number) for number, row in enumerate(files)}
     draft.publish(names, sync=workspace.config.sync)
     return ParquetWritten(
         path=draft.target,
@@ -126,18 +141,38 @@ def _write_tasks(job: _WriteJob, shares: Sequence[Sequence[int]]) -> TaskWork:
 def _write_output(job: _WriteJob, output: Shuffle, number: int) -> dict[str, Any]:
     """Write one map output to a file that no other try writes to."""
     name = f"{number:05}-{secrets.token_hex(8)}.parquet"
-    path = os.path.join(job.into, name)
     rows = (batch for number in range(output.partitions) for batch in output.batches(number))
-    if not os.path.isdir(job.into):
+    if is_remote(job.into):
+        count, size = _write_object(job, rows, output.schema, name)
+    else:
+        count, size = _write_file(os.path.join(job.into, name), rows, output.schema, job)
+    fault("results.task.after_write")
+    return {"output": number, "file": name, "rows": count, "bytes": size}
+
+
+def _write_object(
+    job: _WriteJob, rows: Iterable[pa.RecordBatch], schema: pa.Schema, name: str
+) -> tuple[int, int]:
+    """Write a file on this host's disk, then put it into the bucket; its rows and bytes."""
+    with scratch_folder(own_folder(), "results-") as folder:
+        path = os.path.join(folder, name)
+        count, size = _write_file(path, rows, schema, job)
+        with pa.memory_map(path) as file:
+            into = remote_path(job.into, job.access, job.config)
+            into.below(name).put(file.read_buffer())
+    return count, size
+
+
+def _write_file(
+    path: str, rows: Iterable[pa.RecordBatch], schema: pa.Schema, job: _WriteJob
+) -> tuple[int, int]:
+    if not os.path.isdir(os.path.dirname(path)):
         raise StorageError(
-            f"folder {job.into} is not there on host {socket.gethostname()}\n"
+            f"folder {os.path.dirname(path)} is not there on host {socket.gethostname()}\n"
             "  to fix: write to a disk that all hosts share; or the write was ended meanwhile"
         )
     with storage_errors(f"writing {path} on host {socket.gethostname()}"):
-        count = _write_rows(path, rows, output.schema, job)
-        size = os.path.getsize(path)
-    fault("results.task.after_write")
-    return {"output": number, "file": name, "rows": count, "bytes": size}
+        return _write_rows(path, rows, schema, job), os.path.getsize(path)
 
 
 def _write_rows(

@@ -27,6 +27,7 @@ from typing import Final, Self
 from millrace.errors import StorageError, UserError
 from millrace.faults import fault
 from millrace.storage.local import sync_file, sync_folder
+from millrace.storage.storage_options import StorageOptions
 from millrace.storage.store import storage_errors
 
 MODES: Final = ("error", "errorifexists", "overwrite")
@@ -59,6 +60,15 @@ class Draft:
     def tasks(self) -> str:
         """Where tries of tasks write, each to a name of its own."""
         return os.path.join(self._folder, _TASKS)
+
+    @property
+    def options(self) -> StorageOptions:
+        """How tasks reach the folder: as any other folder."""
+        return StorageOptions()
+
+    def final_name(self, number: int) -> str:
+        """The name of a file of the result."""
+        return f"part-{number:05}.parquet"
 
     def publish(self, names: Mapping[str, str], *, sync: bool) -> None:
         """Move the files that count, each under its final name, to the target: all or none."""

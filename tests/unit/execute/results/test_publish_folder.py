@@ -10,8 +10,8 @@ import pytest
 from tests.unit.shuffle.shuffle_kit import KILLED, in_child, in_children
 
 from millrace.errors import StorageError, UserError
-from millrace.execute import publish_folder
-from millrace.execute.publish_folder import Draft
+from millrace.execute.results import publish_folder
+from millrace.execute.results.publish_folder import Draft
 from millrace.testing.fault_injection import POINTS
 
 MOVING = [point for point in POINTS if point.startswith("results.publish.")]
@@ -196,7 +196,7 @@ def _file(path: Path) -> str:
     [
         (lambda tmp: str(tmp / "x"), "append", "mode is 'append'"),
         (lambda tmp: _file(tmp / "x"), "overwrite", "is a file"),
-        (lambda _: "s3://bucket/x", "error", "not a local path"),
+        (lambda _: "ftp://bucket/x", "error", "not a local path"),
         (lambda _: "/", "overwrite", "cannot be replaced"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Results of queries as files in a folder or a bucket."""
