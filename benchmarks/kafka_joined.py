@@ -9,9 +9,12 @@ its own, and waits for each answer; a batch is one transaction on both sides. Ka
 confluent-kafka with a transactional id for each process. `read`: each process reads one of these
 journals, or topics, from its beginning, again and again, committed rows alone.
 
-"kafka" is Kafka's client. "joined" are joined processes that read Kafka themselves, "served" ones
-for which the owner reads. `owner_ms_mb` is the owner's CPU for 1 MB; `ratio` is rows/s over those
-of Kafka's client in the same round, the middle of the rounds.
+"kafka" is Kafka's client. "joined" are joined processes that use Kafka themselves, with a message
+for each row; "arrow" the same with journals whose rows are frames; "served" ones for which the
+owner reads. `ratio` is rows/s over those of Kafka's client in the same round, the middle of the
+rounds; a first round, in which Kafka compiles its code, does not count. `owner_ms_mb` is the CPU of
+the owner for 1 MB. `process_cpu_ms`, `owner_cpu_ms` and `kafka_cpu_ms` are CPU of one transaction,
+or of 1,000 rows read: it depends little on what else runs.
 
 A table goes to stderr, one JSON line for each case to stdout.
 """
@@ -28,11 +31,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -55,11 +59,19 @@ SCHEMA: Final = pa.schema([("value", pa.binary())])
 READ_ROWS: Final = 20_000
 FILL_ROWS: Final = 1_000
 WAIT_S: Final = 300
+FORMS: Final = ("messages", "arrow")
 CONTEXT: Final = multiprocessing.get_context("spawn")
 
-Told = tuple[int, float]
-"""Of one process: its rows, and the seconds they took."""
+Told = tuple[int, int, float, float]
+"""Of one process: its rows, its calls, the seconds they took, and its CPU seconds."""
 Call = Callable[[], int]
+
+
+class Servers(NamedTuple):
+    """The processes beside those that are measured."""
+
+    owner: int
+    kafka: int
 
 
 def batch(count: int) -> pa.RecordBatch:
@@ -74,6 +86,13 @@ def cpu_s(pid: int) -> float:
     """CPU that a process has used, all of its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def child_of(pid: int) -> int:
+    """The one process that a guard has started."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    (child,) = map(int, text.split())
+    return child
 
 
 def own(folder: str, url: str) -> None:
@@ -123,22 +142,22 @@ def joined(where: JournalAddress) -> JoinedBroker:
     return join_journals(where, Config())
 
 
-def writer(where: JournalAddress, number: int, rows: int) -> Call:
+def writer(where: JournalAddress, number: int, rows: int, form: str = "messages") -> Call:
     broker, made = joined(where), batch(rows)
 
     def write() -> int:
-        broker.append(f"j/{number}", made)
+        broker.append(f"{form}/{number}", made)
         return rows
 
     return write
 
 
-def reader(where: JournalAddress, number: int, _rows: int) -> Call:
+def reader(where: JournalAddress, number: int, _rows: int, form: str = "messages") -> Call:
     broker, at = joined(where), 0
 
     def read() -> int:
         nonlocal at
-        fetched = broker.read(f"j/{number}", at)
+        fetched = broker.read(f"{form}/{number}", at)
         at = 0 if fetched.next_offset == at else int(fetched.next_offset)
         return fetched.num_rows
 
@@ -156,8 +175,10 @@ def served_reader(where: JournalAddress, number: int, rows: int) -> Call:
 KINDS: Final[dict[tuple[str, str], Callable[[Any, int, int], Call]]] = {
     ("write", "kafka"): kafka_writer,
     ("write", "joined"): writer,
+    ("write", "arrow"): partial(writer, form="arrow"),
     ("read", "kafka"): kafka_reader,
     ("read", "joined"): reader,
+    ("read", "arrow"): partial(reader, form="arrow"),
     ("read", "served"): served_reader,
 }
 
@@ -174,10 +195,11 @@ def work(
     call = KINDS[kind](where, number, rows)
     call()
     begin.wait(WAIT_S)
-    count, begun = 0, time.perf_counter()
+    count, calls, begun, used = 0, 0, time.perf_counter(), time.process_time()
     while (passed := time.perf_counter() - begun) < seconds:
         count += call()
-    told.put((count, passed))
+        calls += 1
+    told.put((count, calls, passed, time.process_time() - used))
     # The clients are of no more use, and some would wait at the end.
     told.close()
     told.join_thread()
@@ -185,7 +207,12 @@ def work(
 
 
 def measure(
-    kind: tuple[str, str], where: object, owner: int, processes: int, rows: int, seconds: float
+    kind: tuple[str, str],
+    where: object,
+    servers: Servers,
+    processes: int,
+    rows: int,
+    seconds: float,
 ) -> dict[str, float]:
     begin = CONTEXT.Barrier(processes + 1)
     told: Queue[Told] = CONTEXT.Queue()
@@ -196,15 +223,20 @@ def measure(
     for process in started:
         process.start()
     begin.wait(WAIT_S)
-    used = cpu_s(owner)
+    owner, kafka = cpu_s(servers.owner), cpu_s(servers.kafka)
     answers = [told.get(timeout=WAIT_S) for _ in started]
-    used = cpu_s(owner) - used
+    owner, kafka = cpu_s(servers.owner) - owner, cpu_s(servers.kafka) - kafka
     for process in started:
         process.join()
-    megabytes = sum(count for count, _ in answers) * ROW_BYTES / 1e6
+    megabytes = sum(answer[0] for answer in answers) * ROW_BYTES / 1e6
+    # A read is of as many rows as are there: its CPU is told for 1,000 rows.
+    units = sum(answer[1] if kind[0] == "write" else answer[0] / 1000 for answer in answers)
     return {
-        "rows_per_s": sum(count / passed for count, passed in answers),
-        "owner_ms_mb": 0.0 if kind[1] == "kafka" else 1000 * used / megabytes,
+        "rows_per_s": sum(count / passed for count, _, passed, _ in answers),
+        "owner_ms_mb": 0.0 if kind[1] == "kafka" else 1000 * owner / megabytes,
+        "process_cpu_ms": 1000 * sum(answer[3] for answer in answers) / units,
+        "owner_cpu_ms": 0.0 if kind[1] == "kafka" else 1000 * owner / units,
+        "kafka_cpu_ms": 1000 * kafka / units,
     }
 
 
@@ -226,12 +258,15 @@ def prepare(server: KafkaServer, where: JournalAddress, processes: int) -> None:
     for future in admin.create_topics(topics).values():
         future.result()
     broker = joined(where)
-    broker.create_many([f"j/{number}" for number in range(processes)], SCHEMA)
+    for form in FORMS:
+        names = [f"{form}/{number}" for number in range(processes)]
+        broker.create_many(names, SCHEMA, [{"kafka.rows": form}] * processes)
     rows = pa.Table.from_batches([batch(FILL_ROWS)])
     for number in range(processes):
         write = kafka_writer(server.address, number, FILL_ROWS)
         for _ in range(READ_ROWS // FILL_ROWS):
-            broker.append(f"j/{number}", rows)
+            for form in FORMS:
+                broker.append(f"{form}/{number}", rows)
             write()
     broker.close()
 
@@ -242,15 +277,18 @@ def cases(asked: argparse.Namespace) -> list[tuple[str, int, int]]:
     return [(part, n, rows) for part, rows in wanted for n in asked.processes]
 
 
-def run(asked: argparse.Namespace, server: KafkaServer, where: JournalAddress, owner: int) -> None:
+def run(
+    asked: argparse.Namespace, server: KafkaServer, where: JournalAddress, servers: Servers
+) -> None:
     for part, processes, rows in cases(asked):
         peers = [kind for kind in KINDS if kind[0] == part]
         found: dict[str, list[dict[str, float]]] = {peer: [] for _, peer in peers}
-        for _ in range(asked.rounds):
+        for turn in range(asked.rounds + 1):
             for kind in peers:
                 place = server.address if kind[1] == "kafka" else where
-                done = measure(kind, place, owner, processes, rows, asked.seconds)
-                found[kind[1]].append(done)
+                done = measure(kind, place, servers, processes, rows, asked.seconds)
+                if turn:
+                    found[kind[1]].append(done)
         for peer, rounds in found.items():
             ratios = [
                 one["rows_per_s"] / kafka["rows_per_s"]
@@ -259,8 +297,8 @@ def run(asked: argparse.Namespace, server: KafkaServer, where: JournalAddress, o
             line: dict[str, Any] = {"benchmark": "kafka_joined", "part": part, "peer": peer}
             line |= {"processes": processes, "batch_rows": rows}
             line["rows_per_s"] = round(statistics.median(one["rows_per_s"] for one in rounds))
-            cost = statistics.median(one["owner_ms_mb"] for one in rounds)
-            line["owner_ms_mb"] = None if peer == "kafka" else round(cost, 2)
+            for cost in ("owner_ms_mb", "process_cpu_ms", "owner_cpu_ms", "kafka_cpu_ms"):
+                line[cost] = round(statistics.median(one[cost] for one in rounds), 2)
             line["ratio"] = round(statistics.median(ratios), 2)
             print(json.dumps(line), flush=True)
 
@@ -283,7 +321,7 @@ def main() -> None:
             try:
                 assert owner.pid is not None
                 prepare(server, where, max(asked.processes))
-                run(asked, server, where, owner.pid)
+                run(asked, server, where, Servers(owner.pid, child_of(server.process.pid)))
             finally:
                 owner.kill()
                 owner.join()

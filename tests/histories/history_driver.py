@@ -251,7 +251,7 @@ def _scene(place: LedgerPlace, folder: Path, chance: random.Random, seed: int) -
     os.environ.update(place.environment)
     with place.open(create=True) as ws:
         for name in JOURNALS:
-            ws.journals.create(name, SCHEMA)
+            ws.journals.create(name, SCHEMA, place.labels)
         ws.journals.commit(GROUP, SOURCE, 0, expected=None)
         # Whoever owns them then is found by the file that it leaves.
         where = replace(runtime_of(ws).journal_address(), address=None)

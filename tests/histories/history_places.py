@@ -38,6 +38,8 @@ class LedgerPlace:
     """What can happen to the server, each until the server is there again."""
     is_fenced_by_lock: bool = False
     """Whether an owner that hangs keeps its journals."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Of its journals."""
 
     def open(self, *, create: bool = False) -> mr.Workspace:
         """Open it here."""
@@ -47,9 +49,10 @@ class LedgerPlace:
 
 
 @contextmanager
-def kafka_place(folder: Path, server: KafkaServer) -> Iterator[LedgerPlace]:
-    """A workspace whose journals are topics."""
-    yield LedgerPlace(str(folder / "mill"), None, server.url, is_fenced_by_lock=True)
+def kafka_place(folder: Path, server: KafkaServer, rows: str = "messages") -> Iterator[LedgerPlace]:
+    """A workspace whose journals are topics, with rows of one form."""
+    labels = {"kafka.rows": rows}
+    yield LedgerPlace(str(folder / "mill"), None, server.url, is_fenced_by_lock=True, labels=labels)
 
 
 @contextmanager

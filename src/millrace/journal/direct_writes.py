@@ -19,21 +19,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from millrace.config import Config
 from millrace.faults import fault
-from millrace.journal.core.clocks import Clock
 from millrace.journal.core.row_format import (
-    CLOCK,
-    FLAG,
-    HINTS,
     KEY,
-    PRODUCER,
     TIMESTAMP,
-    Flag,
-    ProducerId,
+    one_run,
 )
 from millrace.journal.core.values import (
     Adopt,
@@ -293,20 +286,6 @@ def _reference(
         is_keyed=is_keyed,
         put_at_ms=file.put_at_ms if isinstance(file, _NewObject) else None,
     )
-
-
-def one_run(rows: pa.RecordBatch) -> tuple[ProducerId, Clock, Flag] | None:
-    """The producer, first clock and flag of stamped rows, if these say all about their stamps."""
-    if not rows.num_rows or rows[HINTS].null_count < rows.num_rows:
-        return None
-    producers, clocks, flags = (rows[name].to_numpy() for name in (PRODUCER, CLOCK, FLAG))
-    first = clocks[0]
-    rising = np.arange(len(clocks), dtype=np.uint64) + first
-    if flags[0] == Flag.ACK or (flags != flags[0]).any() or (producers != producers[0]).any():
-        return None
-    if (clocks != rising).any():
-        return None
-    return ProducerId(int(producers[0])), Clock(int(first)), Flag(int(flags[0]))
 
 
 def _write(handle: int, data: pa.Buffer, position: int) -> None:

@@ -112,6 +112,8 @@ class TopicSpot:
     topic: str
     near: tuple[Offset, int] | None
     """An offset of the journal and Kafka's of the same row, at or below the first one asked for."""
+    is_framed: bool = False
+    """Whether a message may have many rows."""
 
 
 @dataclass(slots=True)

@@ -205,6 +205,20 @@ def bare_rows(
     return stamp_rows(rows, first, keys=keys, timestamps=timestamps)
 
 
+def one_run(rows: pa.RecordBatch) -> tuple[ProducerId, Clock, Flag] | None:
+    """The producer, first clock and flag of stamped rows, if these say all about their stamps."""
+    if not rows.num_rows or rows[HINTS].null_count < rows.num_rows:
+        return None
+    producers, clocks, flags = (rows[name].to_numpy() for name in (PRODUCER, CLOCK, FLAG))
+    first = clocks[0]
+    rising = np.arange(len(clocks), dtype=np.uint64) + first
+    if flags[0] == Flag.ACK or (flags != flags[0]).any() or (producers != producers[0]).any():
+        return None
+    if (clocks != rising).any():
+        return None
+    return ProducerId(int(producers[0])), Clock(int(first)), Flag(int(flags[0]))
+
+
 def ack_row(
     schema: pa.Schema,
     *,

@@ -84,6 +84,8 @@ class GrantedBlock:
     stamp: Stamp | None = None
     rows: Rows | None = None
     """An ACK, in its stored form; otherwise the rows of a part, with a stamp."""
+    is_framed: bool = False
+    """Whether many rows are one message."""
 
 
 class WriteGrant(msgspec.Struct, frozen=True, kw_only=True, tag=True):

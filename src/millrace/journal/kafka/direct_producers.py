@@ -105,7 +105,7 @@ class DirectProducers:
         fault("kafka.direct.after_grant")
         try:
             kafka_offsets = producer.topics.publish(
-                [TopicBatch(block.topic, _messages(block, held)) for block in grant.blocks],
+                [TopicBatch(block.topic, self._messages(block, held)) for block in grant.blocks],
                 [Record(key, value) for key, value in grant.records],
                 {group: _kafka_offsets(offsets) for group, offsets in grant.groups.items()},
             )
@@ -122,6 +122,19 @@ class DirectProducers:
         else:
             self._give_back(producer)
         return grant
+
+    def _messages(self, block: GrantedBlock, held: Sequence[HeldRows]) -> Iterator[KafkaMessage]:
+        """The messages of rows that are here, or that the owner made."""
+        rows = block.rows
+        if block.part is not None:
+            assert block.stamp is not None, block.topic
+            rows = held[block.part].stored(block.stamp)
+        assert rows is not None, block.topic
+        if block.is_framed:
+            most = self._config.kafka_message_bytes_max
+            yield from kafka_messages.outgoing_frames(rows, block.rows_before, most)
+        else:
+            yield from kafka_messages.outgoing(rows, block.rows_before)
 
     def _end(self, producer: _EnlistedProducer, wanted: GrantRequest, error: MillraceError) -> None:
         """Find out what became of a transaction that failed: raises unless it is committed."""
@@ -194,16 +207,6 @@ class DirectProducers:
         except MillraceError as error:
             # The next owner fences it; until then it takes a place.
             _log.debug("writer %s is not retired: %s", producer.id, error)
-
-
-def _messages(block: GrantedBlock, held: Sequence[HeldRows]) -> Iterator[KafkaMessage]:
-    """The messages of rows that are here, or that the owner made."""
-    rows = block.rows
-    if block.part is not None:
-        assert block.stamp is not None, block.topic
-        rows = held[block.part].stored(block.stamp)
-    assert rows is not None, block.topic
-    yield from kafka_messages.outgoing(rows, block.rows_before)
 
 
 def _kafka_offsets(offsets: Mapping[str, int]) -> dict[str, KafkaOffset]:

@@ -96,7 +96,8 @@ class DirectTopics:
             bytes_left=bytes_max,
             rolled_back=located.mixed.get(number),
         )
-        ranges = fetching.ranges(journal, JournalTopic(spot.topic, journal=journal.id), offset)
+        topic = JournalTopic(spot.topic, journal=journal.id, is_framed=spot.is_framed)
+        ranges = fetching.ranges(journal, topic, offset)
         taking.take(ranges, _content)
         return Fetched(
             journal=journal.name,

@@ -235,16 +235,17 @@ class GrantingBroker(LocatingBroker):
         )
 
     def _granted_block(self, block: RowBlock) -> GrantedBlock:
-        topic, content = self._cluster.topics.of(block.journal), block.content
+        spot, content = self._cluster.topics.own_spot(block.journal), block.content
         if isinstance(content, AnnouncedContent):
             return GrantedBlock(
-                topic=topic,
+                topic=spot.topic,
                 rows_before=block.rows_before,
                 part=content.part,
                 stamp=content.stamp,
+                is_framed=spot.is_framed,
             )
         assert not isinstance(content, FileContent), "files are not announced"
-        return GrantedBlock(topic=topic, rows_before=block.rows_before, rows=content)
+        return GrantedBlock(topic=spot.topic, rows_before=block.rows_before, rows=content)
 
     def _find_out(self, writer: str, number: int) -> bool:
         """Whether a transaction of a writer was committed; the writer can begin no other."""

@@ -48,10 +48,9 @@ from millrace.journal.kafka.granting_broker import GrantingBroker, forget_old_wr
 from millrace.journal.kafka.granting_commit import GrantingGroupCommit
 from millrace.journal.kafka.kafka_cluster import Cluster
 from millrace.journal.kafka.offset_points import KafkaOffset, OffsetPoint, first_guess
-from millrace.journal.kafka.topic_readers import JournalTopic
 from millrace.journal.kafka.topic_reading import Fetching, lost
 from millrace.journal.kafka.topic_writer import TopicBatch
-from millrace.journal.kafka.topics import plain_spot
+from millrace.journal.kafka.topics import has_frames, plain_spot
 from millrace.journal.row_files import ADOPTED
 from millrace.storage.store import storage_errors
 
@@ -140,6 +139,7 @@ class KafkaBroker(GrantingBroker):
     ) -> JournalInfo:
         """See `Broker.create`. With the label `kafka.topic`, a plain topic that others write."""
         message_rows.check(schema)
+        has_frames(name, labels or {})
         spot = plain_spot(labels or {})
         if spot is not None:
             self._check_plain(spot)
@@ -150,6 +150,8 @@ class KafkaBroker(GrantingBroker):
     ) -> tuple[JournalInfo, ...]:
         """See `Broker.create_many`."""
         message_rows.check(schema)
+        for some in labels:
+            has_frames("", some)
         for spot in filter(None, map(plain_spot, labels)):
             self._check_plain(spot)
         return super().create_many(names, schema, labels)
@@ -188,7 +190,9 @@ class KafkaBroker(GrantingBroker):
         topics, writer = self._cluster.topics, self._cluster.writer
         topics.make([journal for journal in _made(draft) if plain_spot(journal.labels) is None])
         fault("kafka.create.after_topics")
-        batches = [TopicBatch(topics.of(block.journal), _messages(block)) for block in draft.blocks]
+        batches = [
+            TopicBatch(topics.of(block.journal), self._messages(block)) for block in draft.blocks
+        ]
         removed = list(self._removed_files)
         try:
             kafka_offsets = writer.publish(
@@ -206,6 +210,18 @@ class KafkaBroker(GrantingBroker):
             self._book.adopted.own.pop(path, None)
             self._removed_files.remove(path)
         self._due = draft
+
+    def _messages(self, block: RowBlock) -> Iterator[kafka_messages.KafkaMessage]:
+        """Made when they are sent: adopted files may be large."""
+        content = block.content
+        if isinstance(content, FileContent):
+            content = adopted_files.read(content, block.journal.schema)
+        assert isinstance(content, pa.RecordBatch), block.journal.name
+        if has_frames(block.journal.name, block.journal.labels):
+            most = self._config.kafka_message_bytes_max
+            yield from kafka_messages.outgoing_frames(content, block.rows_before, most)
+        else:
+            yield from kafka_messages.outgoing(content, block.rows_before)
 
     def _records(self, draft: Book, removed: Sequence[str]) -> Iterable[Record]:
         if self._is_new:
@@ -233,8 +249,9 @@ class KafkaBroker(GrantingBroker):
                     continue
                 kafka_offset = KafkaOffset(offset)
                 if plain_spot(journal.labels) is None:
+                    points = self._fetching.points(journal.id)
                     kafka_offset = first_guess(
-                        self._fetching.points(journal.id), offset, KafkaOffset(0)
+                        points, offset, KafkaOffset(0), is_framed=spot.is_framed
                     )
                 moved.setdefault(group, {})[spot.topic] = kafka_offset
         return moved
@@ -269,7 +286,7 @@ class KafkaBroker(GrantingBroker):
             self._cut(journal)
 
     def _cut(self, journal: Journal) -> None:
-        spot = JournalTopic(self._cluster.topics.of(journal), journal=journal.id)
+        spot = self._cluster.topics.own_spot(journal)
         self._cluster.topics.cut(spot, self._fetching.locate(journal, spot, journal.start))
         self._fetching.forget(journal.id, journal.start)
 
@@ -344,8 +361,7 @@ class KafkaBroker(GrantingBroker):
         spot = plain_spot(journal.labels)
         if spot is not None:
             return self._fetching.plain_ranges(journal, replace(spot, journal=journal.id), offset)
-        spot = JournalTopic(self._cluster.topics.of(journal), journal=journal.id)
-        return self._fetching.ranges(journal, spot, offset)
+        return self._fetching.ranges(journal, self._cluster.topics.own_spot(journal), offset)
 
     def _load(self, journal: Journal, stored: Stored) -> Sequence[pa.RecordBatch]:
         assert isinstance(stored.content, pa.RecordBatch), journal.name
@@ -369,11 +385,3 @@ def _made(draft: Book) -> list[Journal]:
         for name, journal in draft.journals.own.items()
         if journal is not None and ((before := there[name]) is None or before.id != journal.id)
     ]
-
-
-def _messages(block: RowBlock) -> Iterator[kafka_messages.KafkaMessage]:
-    """Made when they are sent: adopted files may be large."""
-    content = block.content
-    if isinstance(content, FileContent):
-        content = adopted_files.read(content, block.journal.schema)
-    yield from kafka_messages.outgoing(content, block.rows_before)

@@ -5,14 +5,21 @@ byte), flag (1), offset (8), producer (8), clock (8) and how many rows of the jo
 (8). The message's key is the record key. Header `mr-timestamp` has the record's timestamp, if there
 is one, in microseconds since 1970 UTC (8 bytes); `mr-hints` has an ACK's hints as a JSON list.
 
+A frame is a message with many rows, format version 2. Its value is an Arrow record batch message:
+the user's columns, after record keys and timestamps if there are any. `mr` has the fields of its
+first row; offsets and clocks rise by one. Header `mr-rows` has the number of rows (4 bytes), and 1
+if keys and timestamps are there (1 byte).
+
 Invariant: a message without the header `mr` is not Millrace's and is no row of a journal.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -21,6 +28,8 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.errors import FormatError
+from millrace.journal.core.clocks import Clock
+from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.row_format import (
     CLOCK,
     FLAG,
@@ -31,21 +40,33 @@ from millrace.journal.core.row_format import (
     SYSTEM_COLUMNS,
     TIMESTAMP,
     Flag,
+    ProducerId,
     Stamp,
+    bare_rows,
     check_keys,
     check_timestamps,
     conform,
+    keyed_rows,
+    one_run,
     stamp_rows,
     stored_schema,
 )
 from millrace.journal.core.values import Append, JournalInfo
 from millrace.journal.core.write_grants import AnnouncedRows
 from millrace.journal.kafka import message_rows as codec
+from millrace.limits import KIB
 
 VERSION: Final = 1
+FRAME_VERSION: Final = 2
+FRAME_BYTES_TARGET: Final = 512 * KIB
+"""About how many bytes of rows a frame has."""
 SYSTEM: Final = "mr"
 TIMESTAMP_HEADER: Final = "mr-timestamp"
 HINTS_HEADER: Final = "mr-hints"
+ROWS_HEADER: Final = "mr-rows"
+_HEAD: Final = struct.Struct(">BBqqQq")
+_FRAME: Final = struct.Struct(">IB")
+_BESIDE_BYTES: Final = 1024
 _DTYPE: Final = np.dtype(
     [
         ("version", "u1"),
@@ -61,7 +82,7 @@ Headers = list[tuple[str, bytes]]
 
 
 class KafkaMessage(NamedTuple):
-    """The Kafka message of one row."""
+    """A Kafka message: one row, or a frame."""
 
     value: bytes | None
     key: bytes | None
@@ -155,25 +176,146 @@ def outgoing(stored: pa.RecordBatch, rows_before: int) -> list[KafkaMessage]:
     return list(map(KafkaMessage._make, zip(values, keys, headers, strict=True)))
 
 
+def outgoing_frames(stored: pa.RecordBatch, rows_before: int, bytes_max: int) -> list[KafkaMessage]:
+    """Frames for stored rows, each of at most so many bytes; messages where that cannot be."""
+    run = one_run(stored)
+    if run is None:
+        return outgoing(stored, rows_before)
+    content = stored.select(list(range(SYSTEM_COLUMNS, stored.num_columns)))
+    keys, times = stored[KEY], stored[TIMESTAMP]
+    is_keyed = min(keys.null_count, times.null_count) < stored.num_rows
+    if is_keyed:
+        content = keyed_rows(content, keys, times)
+    first, (producer, clock, flag) = stored[OFFSET][0].as_py(), run
+    step = max(1, FRAME_BYTES_TARGET * stored.num_rows // max(1, content.nbytes))
+    messages: list[KafkaMessage] = []
+    for begin in range(0, stored.num_rows, step):
+        for at, count, data in _cut(content.slice(begin, step), begin, bytes_max - _BESIDE_BYTES):
+            if data is None:
+                messages += outgoing(stored.slice(at, count), rows_before + at)
+                continue
+            head = _HEAD.pack(
+                FRAME_VERSION, flag, first + at, producer, clock + at, rows_before + at
+            )
+            headers = [(SYSTEM, head), (ROWS_HEADER, _FRAME.pack(count, is_keyed))]
+            messages.append(KafkaMessage(data, None, headers))
+    return messages
+
+
+def _cut(rows: pa.RecordBatch, at: int, bytes_max: int) -> Iterator[tuple[int, int, bytes | None]]:
+    """Rows as Arrow messages that are small enough, from a number on; None for a row too large."""
+    data = rows.serialize()
+    if data.size <= bytes_max:
+        yield at, rows.num_rows, data.to_pybytes()
+    elif rows.num_rows == 1:
+        yield at, 1, None
+    else:
+        half = rows.num_rows // 2
+        yield from _cut(rows.slice(0, half), at, bytes_max)
+        yield from _cut(rows.slice(half), at + half, bytes_max)
+
+
 def offset_of(headers: Headers | None) -> int | None:
-    """The journal's offset of a message; None if the message is not Millrace's."""
+    """The journal's offset of a message's first row; None if the message is not Millrace's."""
     if not headers or headers[0][0] != SYSTEM:
         return None
     return int.from_bytes(headers[0][1][2:10], "big", signed=True)
 
 
 def are_rows_from(headers: Sequence[Headers], at: int) -> npt.NDArray[np.bool_]:
-    """Which messages are Millrace's, with an offset of the journal at or above this one."""
+    """Which messages are Millrace's, with rows at or above this offset of the journal."""
     own = [header[0][1] for header in headers if header and header[0][0] == SYSTEM]
     data = b"".join(own)
-    if len(own) == len(headers) and len(data) == len(own) * _DTYPE.itemsize:
+    is_whole = len(own) == len(headers) and len(data) == len(own) * _DTYPE.itemsize
+    if is_whole and not _has_frames(headers):
         return np.frombuffer(data, _DTYPE)["offset"] >= at
-    offsets = map(offset_of, headers)
-    return np.array([offset is not None and offset >= at for offset in offsets], np.bool_)
+    firsts = map(offset_of, headers)
+    return np.array(
+        [
+            first is not None and first + _row_count(header) > at
+            for first, header in zip(firsts, headers, strict=True)
+        ],
+        np.bool_,
+    )
 
 
 def incoming(given: Incoming, schema: pa.Schema, *, where: str) -> Decoded:
     """The stored rows of messages, of which there is at least one."""
+    if not _has_frames(given.headers):
+        return _rows(given, schema, where)
+    decoded: list[Decoded] = []
+    begin = 0
+    for is_frame, some in groupby(given.headers, _is_frame):
+        end = begin + len(list(some))
+        if is_frame:
+            decoded += [
+                _framed(value, header, schema, where)
+                for value, header in zip(
+                    given.values[begin:end], given.headers[begin:end], strict=True
+                )
+            ]
+        else:
+            part = Incoming(
+                kafka_offset=given.kafka_offset,
+                values=given.values[begin:end],
+                keys=given.keys[begin:end],
+                headers=given.headers[begin:end],
+            )
+            decoded.append(_rows(part, schema, where))
+        begin = end
+    if len(decoded) == 1:
+        return decoded[0]
+    return Decoded(pa.concat_batches([one.rows for one in decoded]), decoded[0].rows_before)
+
+
+def _is_frame(headers: Headers) -> bool:
+    return len(headers) > 1 and headers[1][0] == ROWS_HEADER
+
+
+def _has_frames(headers: Sequence[Headers]) -> bool:
+    return max(map(len, headers), default=0) > 1 and any(map(_is_frame, headers))
+
+
+def _row_count(headers: Headers) -> int:
+    """How many rows a message of Millrace's has."""
+    is_frame = _is_frame(headers) and len(headers[1][1]) == _FRAME.size
+    return int(_FRAME.unpack(headers[1][1])[0]) if is_frame else 1
+
+
+def _framed(value: bytes | None, headers: Headers, schema: pa.Schema, where: str) -> Decoded:
+    """The rows of a frame."""
+    head, beside = headers[0][1], headers[1][1]
+    if len(head) != _HEAD.size or head[0] != FRAME_VERSION or len(beside) != _FRAME.size:
+        raise FormatError(
+            f"a frame of {where} has format version {head[:1].hex()}, and {len(head)} and "
+            f"{len(beside)} bytes of system fields\n  read here: version {FRAME_VERSION}, "
+            f"{_HEAD.size} and {_FRAME.size} bytes\n"
+            "  to fix: use the Millrace that wrote it, or a newer one"
+        )
+    _, flag, offset, producer, clock, rows_before = _HEAD.unpack(head)
+    count, is_keyed = _FRAME.unpack(beside)
+    stamp = Stamp(
+        first_offset=Offset(offset),
+        producer=ProducerId(producer),
+        first_clock=Clock(clock),
+        flag=Flag(flag),
+    )
+    try:
+        rows = bare_rows(value or b"", schema, stamp, is_keyed=bool(is_keyed))
+    except (pa.ArrowException, OSError, EOFError) as error:
+        rows, why = None, str(error)
+    else:
+        why = f"{rows.num_rows} rows"
+    if rows is None or rows.num_rows != count:
+        raise FormatError(
+            f"a frame of {where} at offset {offset} does not have its {count} rows\n"
+            f"  found: {why}\n  to fix: let only Millrace write to this topic"
+        )
+    return Decoded(rows, rows_before)
+
+
+def _rows(given: Incoming, schema: pa.Schema, where: str) -> Decoded:
+    """The stored rows of messages that have a row each."""
     heads = _heads(given.headers, where)
     times: list[int | None] = [None] * len(heads)
     hints: list[list[int] | None] = [None] * len(heads)

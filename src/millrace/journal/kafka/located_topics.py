@@ -75,7 +75,8 @@ class LocatingBroker(PlainTopicsBroker):
             return 0
         point = self._fetching.points(journal.id).below(offset)
         near = None if point is None else (point.offset, int(point.kafka_offset))
-        rows.topics[number] = TopicSpot(topic=self._cluster.topics.of(journal), near=near)
+        spot = self._cluster.topics.own_spot(journal)
+        rows.topics[number] = TopicSpot(topic=spot.topic, near=near, is_framed=spot.is_framed)
         if gone is not None:
             rows.mixed[number] = gone
         return end - offset

@@ -6,7 +6,7 @@ points are known: rows that were just written, or read. From the nearest one bel
 found by reading on; it is never before the Kafka offset that counting on from that point gives.
 
 Invariant: for a known point (offset, kafka_offset), the row at `offset + n` is at
-`kafka_offset + n` or above.
+`kafka_offset + n` or above. Where rows are in frames it is at `kafka_offset` or above.
 """
 
 from __future__ import annotations
@@ -69,9 +69,13 @@ def _offset(point: OffsetPoint) -> Offset:
     return point.offset
 
 
-def first_guess(points: OffsetPoints, offset: Offset, low: KafkaOffset) -> KafkaOffset:
+def first_guess(
+    points: OffsetPoints, offset: Offset, low: KafkaOffset, *, is_framed: bool = False
+) -> KafkaOffset:
     """The highest Kafka offset at which the row of an offset cannot have been passed yet."""
     point = points.below(offset)
-    return (
-        low if point is None else KafkaOffset(max(low, point.kafka_offset + offset - point.offset))
-    )
+    if point is None:
+        return low
+    # A frame has many rows at one Kafka offset.
+    rows = 0 if is_framed else offset - point.offset
+    return KafkaOffset(max(low, point.kafka_offset + rows))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -26,11 +26,15 @@ from millrace.journal.core.read_limits import Stored
 from millrace.journal.kafka import kafka_client
 from millrace.journal.kafka.kafka_messages import Headers
 from millrace.journal.kafka.offset_points import KafkaOffset
+from millrace.limits import MIB
 
 _PARTITION: Final = 0
 _WAIT_S: Final = 0.5
 _FIRST_ROWS: Final = 64
 _ROWS: Final = 4096
+_FIRST_FRAMES: Final = 4
+_FETCH_BYTES: Final = 4 * MIB
+"""About how many bytes of rows are decoded at once."""
 # What passes by itself: a topic just made, a cluster just started, a connection just lost.
 _PASSING: Final = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -55,6 +59,8 @@ class JournalTopic:
     partition: int = _PARTITION
     journal: JournalId | None = None
     """As whose rows it is read; two journals may show one topic of others."""
+    is_framed: bool = False
+    """Whether a message may have many rows."""
 
 
 def kafka_offset_of(message: Received) -> KafkaOffset:
@@ -64,9 +70,9 @@ def kafka_offset_of(message: Received) -> KafkaOffset:
     return KafkaOffset(offset)
 
 
-def headers_of(message: Received) -> Headers:
-    """The headers of a message; the client gives them as a list of pairs."""
-    return cast("Headers", message.headers() or [])
+def headers_of(messages: Sequence[Received]) -> list[Headers]:
+    """The headers of messages; the client gives them as lists of pairs."""
+    return cast("list[Headers]", [message.headers() or [] for message in messages])
 
 
 class TopicReader:
@@ -85,11 +91,43 @@ class TopicReader:
         """The last rows that it read."""
         self.end: KafkaOffset | None = None
         """The end of the topic, if it has been reached."""
+        self.is_read_up = False
+        """Whether it has read what there was to read."""
+        self._rests_at: KafkaOffset | None = None
+        self._message_bytes: int | None = None
+        """About how large the last messages were."""
 
     def seek(self, spot: JournalTopic, kafka_offset: KafkaOffset) -> None:
         """Go to a Kafka offset of a topic, or to its first one if that is higher."""
         self._consumer.assign([TopicPartition(spot.topic, spot.partition, kafka_offset)])
         self.spot, self.rows, self.next_offset, self.end = spot, None, None, None
+        self.is_read_up, self._rests_at, self._message_bytes = False, None, None
+
+    def count_max(self, before: int, left: int) -> int:
+        """How many messages to take: few at first, since a reader may need no more."""
+        if self._message_bytes is not None:
+            fitting = max(1, _FETCH_BYTES // self._message_bytes)
+        else:
+            fitting = _FIRST_FRAMES if self.spot is not None and self.spot.is_framed else _ROWS
+        return min(left, _ROWS if before else _FIRST_ROWS, fitting)
+
+    def on_messages(self, count: int, size: int) -> None:
+        """So many messages had so many bytes of rows."""
+        self._message_bytes = max(1, size // max(1, count))
+
+    def rest(self) -> None:
+        """Ask Kafka for nothing until it reads on.
+
+        A reader at the end of a topic would ask fifty times a second, and hold up its next topic.
+        """
+        if self.spot is None or self._rests_at is not None:
+            return
+        where = TopicPartition(self.spot.topic, self.spot.partition)
+        with contextlib.suppress(KafkaException):
+            (there,) = self._consumer.position([where])
+            if there.offset >= 0:
+                self._consumer.unassign()
+                self._rests_at, self.end = KafkaOffset(there.offset), None
 
     def take(self, count_max: int, deadline: float) -> list[Received]:
         """Some messages from its position on; none if there are none up to the deadline.
@@ -147,13 +185,18 @@ class TopicReader:
 
     def _some(self, count_max: int, timeout_s: float) -> list[Received]:
         """The messages that are there; if there are none, the next one."""
+        if self._rests_at is not None:
+            assert self.spot is not None
+            where = TopicPartition(self.spot.topic, self.spot.partition, self._rests_at)
+            self._consumer.assign([where])
+            self._rests_at = None
         messages = self._consumer.consume(count_max, 0)
         if not messages:
             # `consume` would wait for all of them.
             first = self._consumer.poll(min(_WAIT_S, timeout_s))
             if first is not None:
                 messages = [first, *self._consumer.consume(max(1, count_max - 1), 0)]
-        if any(message.error() is not None for message in messages):
+        if [message for message in messages if message.error() is not None]:
             return [message for message in messages if self._is_message(message)]
         if messages:
             self.end = self.trouble = None
@@ -200,6 +243,8 @@ class TopicReaders:
             is_fine = True
             raise
         finally:
+            if is_fine and (reader.is_read_up or reader.end is not None):
+                reader.rest()
             self._give_back(reader, is_fine=is_fine)
 
     def deadline(self) -> float:
@@ -243,8 +288,3 @@ class TopicReaders:
 def _reads_on(reader: TopicReader, offset: Offset) -> bool:
     rows = reader.rows
     return reader.next_offset == offset or (rows is not None and rows.first <= offset < rows.next)
-
-
-def rows_to_fetch(before: int, left: int) -> int:
-    """How many rows to fetch: few at first, since a reader may need no more."""
-    return min(left, _FIRST_ROWS if not before else _ROWS)

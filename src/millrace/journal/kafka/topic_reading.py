@@ -25,10 +25,11 @@ from millrace.journal.kafka.topic_readers import (
     TopicReaders,
     headers_of,
     kafka_offset_of,
-    rows_to_fetch,
 )
 
 _NOWHERE: Final = OffsetPoints()
+_SKIP_FRAMES: Final = 16
+"""So many frames are read on to find a row."""
 Missing = Callable[[Journal, Offset], MillraceError]
 """Why rows from an offset on are not there."""
 
@@ -72,9 +73,8 @@ class Fetching:
                 return reader.bounds(spot, self._readers.deadline())[1]
             self._find(reader, journal, spot, offset)
             self._chunk(reader, journal, offset, 1)
-        point = self.points(journal.id).below(offset)
-        assert point is not None
-        return KafkaOffset(point.kafka_offset + offset - point.offset)
+        points = self.points(journal.id)
+        return first_guess(points, offset, KafkaOffset(0), is_framed=spot.is_framed)
 
     # Journals that this broker writes.
     def ranges(self, journal: Journal, spot: JournalTopic, offset: Offset) -> Iterator[Stored]:
@@ -88,13 +88,13 @@ class Fetching:
             if at < journal.end and (reader.spot != spot or reader.next_offset != at):
                 self._find(reader, journal, spot, at)
             while at < journal.end:
-                count = rows_to_fetch(at - offset, journal.end - at)
+                count = reader.count_max(at - offset, journal.end - at)
                 rows = self._chunk(reader, journal, at, count)
                 yield rows
                 at = rows.next
 
     def _chunk(self, reader: TopicReader, journal: Journal, at: Offset, count: int) -> Stored:
-        """The next rows, the first of which has this offset."""
+        """The next rows, from this offset on, and in a frame maybe some before it."""
         deadline = self._readers.deadline()
         while True:
             messages = self._take_messages(reader, journal, at, count, deadline)
@@ -104,7 +104,7 @@ class Fetching:
         decoded = kafka_messages.incoming(own, journal.schema, where=f"journal {journal.name!r}")
         rows = decoded.rows
         first, last = rows[OFFSET][0].as_py(), rows[OFFSET][-1].as_py()
-        if first != at or last - first + 1 != rows.num_rows:
+        if not first <= at <= last or last - first + 1 != rows.num_rows:
             raise self._missing(journal, at)
         self.learn(journal.id, OffsetPoint(Offset(first), KafkaOffset(own.kafka_offset)))
         acks = int((rows[FLAG].to_numpy() == Flag.ACK).sum())
@@ -119,6 +119,8 @@ class Fetching:
             content=rows,
         )
         reader.rows, reader.next_offset = stored, stored.next
+        reader.is_read_up = stored.next >= journal.end
+        reader.on_messages(len(own.headers), stored.bytes)
         return stored
 
     def _take_messages(
@@ -140,24 +142,31 @@ class Fetching:
     def _find(self, reader: TopicReader, journal: Journal, spot: JournalTopic, at: Offset) -> None:
         """Bring a reader close to the row of an offset, never behind it."""
         points, deadline = self.points(journal.id), self._readers.deadline()
-        low = first_guess(points, at, KafkaOffset(0))
-        above = points.above(at)
+        is_framed, skip = spot.is_framed, self._config.kafka_skip_rows_max
+        low = first_guess(points, at, KafkaOffset(0), is_framed=is_framed)
+        above, below = points.above(at), points.below(at)
+        left = journal.end - at
+        if below is not None and is_framed:
+            left = at - below.offset
         if above is not None:
-            high = KafkaOffset(above.kafka_offset - (above.offset - at))
-        elif points.below(at) is not None and journal.end - at <= self._config.kafka_skip_rows_max:
+            high = KafkaOffset(above.kafka_offset - (0 if is_framed else above.offset - at))
+        elif below is not None and left <= skip:
             high = low
         else:
             first, end = reader.bounds(spot, deadline)
             low = KafkaOffset(max(low, first))
-            high = KafkaOffset(max(low, end - (journal.end - at)))
-        while high - low > self._config.kafka_skip_rows_max:
+            high = KafkaOffset(max(low, end - (0 if is_framed else left)))
+        if is_framed:
+            skip = _SKIP_FRAMES
+        while high - low > skip:
             middle = KafkaOffset((low + high) // 2)
             reader.seek(spot, middle)
             point = self._first_own(reader, deadline)
             if point is not None:
                 self.learn(journal.id, point)
             if point is not None and point.offset <= at:
-                low = KafkaOffset(max(low, point.kafka_offset + (at - point.offset)))
+                rows = 0 if is_framed else at - point.offset
+                low = KafkaOffset(max(low, point.kafka_offset + rows))
             else:
                 high = middle
         reader.seek(spot, low)
@@ -168,7 +177,7 @@ class Fetching:
             messages = reader.take_to_end(1, KafkaOffset(-1), deadline)
             if not messages:
                 return None
-            offset = kafka_messages.offset_of(headers_of(messages[0]))
+            offset = kafka_messages.offset_of(headers_of(messages)[0])
             if offset is not None:
                 return OffsetPoint(Offset(offset), kafka_offset_of(messages[0]))
 
@@ -231,7 +240,7 @@ class Fetching:
         self, reader: TopicReader, journal: Journal, spot: JournalTopic, at: Offset
     ) -> Stored | None:
         """The next messages; None if there are none up to the journal's end."""
-        count = rows_to_fetch(1, journal.end - at)
+        count = reader.count_max(1, journal.end - at)
         messages = reader.take_to_end(count, KafkaOffset(journal.end - 1), self._readers.deadline())
         if not messages:
             return None
@@ -274,7 +283,7 @@ def _clock_before(reader: TopicReader, points: OffsetPoints, at: Offset) -> Cloc
 
 def _from(messages: list[Received], at: Offset) -> kafka_messages.Incoming:
     """The messages of rows at or above an offset."""
-    headers = [headers_of(message) for message in messages]
+    headers = headers_of(messages)
     is_kept = kafka_messages.are_rows_from(headers, at)
     if not is_kept.all():
         kept = np.flatnonzero(is_kept).tolist()

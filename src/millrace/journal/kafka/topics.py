@@ -21,6 +21,11 @@ from millrace.journal.kafka.topic_readers import JournalTopic
 
 TOPIC_LABEL: Final = "kafka.topic"
 """A journal with this label is a plain topic that others write: `topic` or `topic:partition`."""
+ROWS_LABEL: Final = "kafka.rows"
+"""In which form rows of a journal are written: `messages`, the default, or `arrow`."""
+_FORMS: Final = {"messages": False, "arrow": True}
+_OF_JOBS: Final = "jobs/"
+"""Journals of jobs, which no other program reads."""
 _SLUG_LENGTH_MAX: Final = 150
 _ODD: Final = re.compile(r"[^A-Za-z0-9-]+")
 _PLAIN: Final = re.compile(r"([A-Za-z0-9._-]{1,249})(?::(\d+))?")
@@ -39,6 +44,18 @@ def plain_spot(labels: Mapping[str, str]) -> JournalTopic | None:
             "  to fix: give topic, or topic:partition"
         )
     return JournalTopic(match[1], int(match[2] or 0))
+
+
+def has_frames(name: str, labels: Mapping[str, str]) -> bool:
+    """Whether the rows of a journal are written as frames, and not as a message each."""
+    given = labels.get(ROWS_LABEL)
+    if given is None:
+        return name.startswith(_OF_JOBS)
+    if given not in _FORMS:
+        raise UserError(
+            f"label {ROWS_LABEL!r} is {given!r}\n  to fix: give one of {', '.join(_FORMS)}"
+        )
+    return _FORMS[given]
 
 
 def state_topic(name: str) -> str:
@@ -67,7 +84,12 @@ class Topics:
 
     def spot(self, journal: Journal) -> JournalTopic:
         """Where the rows of a journal are."""
-        return plain_spot(journal.labels) or JournalTopic(self.of(journal))
+        return plain_spot(journal.labels) or self.own_spot(journal)
+
+    def own_spot(self, journal: Journal) -> JournalTopic:
+        """Where the rows of a journal are that others do not write."""
+        is_framed = has_frames(journal.name, journal.labels)
+        return JournalTopic(self.of(journal), journal=journal.id, is_framed=is_framed)
 
     def prepare(self) -> None:
         """Make the state topic if it is missing; journals without one are lost data."""

@@ -18,7 +18,7 @@ from millrace.errors import FormatError, JournalUnknown, SchemaMismatch, Storage
 from millrace.journal.core.call_numbers import CallNumber
 from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import ManyRows, many_rows
-from millrace.journal.core.row_format import check_stamped
+from millrace.journal.core.row_format import check_stamped, one_run
 from millrace.journal.core.values import (
     Append,
     Appended,
@@ -33,7 +33,7 @@ from millrace.journal.core.values import (
 )
 from millrace.journal.core.write_grants import GrantRequest, StampedRun
 from millrace.journal.direct_reads import DirectReader, SpotUnreadable
-from millrace.journal.direct_writes import DirectWriter, direct_size, one_run
+from millrace.journal.direct_writes import DirectWriter, direct_size
 from millrace.journal.embedded.ledger.ledger_port import STAMP_BYTES
 from millrace.journal.kafka.kafka_messages import HeldRows
 from millrace.journal.kept_ranges import KeptRanges

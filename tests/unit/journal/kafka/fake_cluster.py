@@ -20,6 +20,7 @@ from millrace.journal.kafka.book_records import PROBE, Record
 from millrace.journal.kafka.kafka_broker import KafkaBroker
 from millrace.journal.kafka.kafka_cluster import Cluster
 from millrace.journal.kafka.offset_points import KafkaOffset
+from millrace.journal.kafka.topic_readers import JournalTopic
 from millrace.journal.kafka.topic_writer import TopicBatch
 from millrace.journal.kafka.topics import state_topic
 
@@ -199,6 +200,9 @@ class _FakeTopics:
         return f"{NAME}.{journal.name}"
 
     spot = of
+
+    def own_spot(self, journal: Any) -> JournalTopic:  # noqa: ANN401 - a journal
+        return JournalTopic(self.of(journal))
 
     def make(self, _journals: object) -> None:
         pass

@@ -246,3 +246,90 @@ def test_system_fields_of_another_version_or_length_are_refused() -> None:
             schema,
             where="here",
         )
+
+
+def run_of(count: int, *, flag: Flag = Flag.CONTINUE, is_keyed: bool = False) -> pa.RecordBatch:
+    stamp = Stamp(
+        first_offset=Offset(7),
+        producer=ProducerId(2**63 - 1),
+        first_clock=Clock(2**64 - 1 - count),
+        flag=flag,
+    )
+    texts = pa.array([None if n % 3 == 0 else "x" * n for n in range(count)])
+    mine = pa.record_batch({"n": pa.array(range(count)), "text": texts})
+    keys = pa.array([None, b"k"] * (count // 2)) if is_keyed else None
+    return stamp_rows(mine, stamp, keys=keys)
+
+
+def framed(batch: pa.RecordBatch, before: int, bytes_max: int = 2**20) -> Incoming:
+    sent = kafka_messages.outgoing_frames(batch, before, bytes_max)
+    return Incoming(
+        kafka_offset=0,
+        values=[each.value for each in sent],
+        keys=[each.key for each in sent],
+        headers=[each.headers for each in sent],
+    )
+
+
+@pytest.mark.parametrize("is_keyed", [False, True])
+@pytest.mark.parametrize("bytes_max", [2**20, 1024 + 600])
+def test_frames_come_back_as_the_rows_they_were(*, is_keyed: bool, bytes_max: int) -> None:
+    batch = run_of(40, is_keyed=is_keyed)
+    schema = pa.schema(list(batch.schema)[7:])
+    sent = framed(batch, 100, bytes_max)
+    found = kafka_messages.incoming(sent, schema, where="here")
+
+    assert found.rows.equals(batch)
+    assert found.rows_before == 100
+    assert (len(sent.values) == 1) == (bytes_max == 2**20)
+    assert all(len(value or b"") <= bytes_max - 1024 for value in sent.values)
+
+
+def test_rows_that_are_no_run_or_too_large_for_a_frame_are_messages_between_frames() -> None:
+    batch = run_of(40)
+    schema = pa.schema(list(batch.schema)[7:])
+    odd = stored()
+    small = framed(batch, 0, 1024 + 8)
+
+    assert framed(odd, 5).headers == received(odd, 5).headers
+    assert small.headers == received(batch, 0).headers
+    both = [framed(batch.slice(0, 10), 0), received(batch.slice(10, 10), 10)]
+    both.append(framed(batch.slice(20), 20))
+    mixed = Incoming(
+        kafka_offset=0,
+        values=[value for part in both for value in part.values],
+        keys=[key for part in both for key in part.keys],
+        headers=[header for part in both for header in part.headers],
+    )
+    assert kafka_messages.incoming(mixed, schema, where="here").rows.equals(batch)
+
+
+def test_a_frame_is_wanted_for_its_last_row() -> None:
+    batch = run_of(10)
+    headers = [*framed(batch.slice(0, 4), 0).headers, *framed(batch.slice(4), 4).headers]
+
+    assert kafka_messages.are_rows_from(headers, 10).tolist() == [True, True]
+    assert kafka_messages.are_rows_from(headers, 11).tolist() == [False, True]
+    assert kafka_messages.are_rows_from([*headers, []], 17).tolist() == [False, False, False]
+    assert [kafka_messages.offset_of(header) for header in headers] == [7, 11]
+
+
+def test_a_frame_that_is_damaged_or_of_another_version_is_refused() -> None:
+    batch = run_of(10)
+    schema = pa.schema(list(batch.schema)[7:])
+    good = framed(batch, 0)
+    (value,), ((head, rows),) = good.values, good.headers
+    assert value is not None
+    newer = ("mr", b"\x03" + head[1][1:])
+    fewer = ("mr-rows", b"\x00\x00\x00\x09\x00")
+    bad: list[tuple[bytes | None, list[tuple[str, bytes]], str]] = [
+        (value, [newer, rows], "format version 03"),
+        (value, [head, fewer], "does not have its 9 rows\n  found: 10 rows"),
+        (value, [head, ("mr-rows", b"\x00")], "34 and 1 bytes"),
+        (value[:40], [head, rows], "does not have its 10 rows"),
+        (None, [head, rows], "does not have its 10 rows"),
+    ]
+    for data, headers, why in bad:
+        given_ = Incoming(kafka_offset=0, values=[data], keys=[None], headers=[headers])
+        with pytest.raises(FormatError, match=why):
+            kafka_messages.incoming(given_, schema, where="here")
