@@ -10,6 +10,7 @@ other. After a transaction of unknown outcome nothing is decided before that out
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
@@ -22,6 +23,10 @@ from millrace.journal.group_commit import GroupCommit, _refuse, _Request
 T = TypeVar("T")
 _LOOK_S: Final = 1.0
 """How often a call that waits for a writer looks whether the broker was stopped."""
+_GATHER_SHARE: Final = 0.25
+"""How long a transaction waits for callers of the last one, of the time that one took."""
+_GATHER_S_MAX: Final = 0.05
+_GATHER_LOOK_S: Final = 0.0005
 BUSY: Final = GrantRefused(reason="busy")
 NOT_ENLISTED: Final = GrantRefused(reason="not enlisted")
 
@@ -70,6 +75,10 @@ class GrantingGroupCommit(GroupCommit):
         self._wanted: dict[object, TouchedKeys] = {}
         """Of the requests that wait for grants: no later grant may pass them by."""
         self._grants: dict[str, OpenGrant] = {}
+        self._callers = 0
+        """How many calls the last transaction answered, and left waiting."""
+        self._took_s = 0.0
+        """How long it took."""
 
     @property
     def is_lost(self) -> bool:
@@ -201,7 +210,27 @@ class GrantingGroupCommit(GroupCommit):
         grants = self._grants.values()
         return next((grant for grant in grants if grant.touched.conflicts(touched)), None)
 
+    def _take(self) -> list[_Request[Any]]:
+        """See `GroupCommit`. Callers that publish in turn share transactions, which cost a lot.
+
+        Those that were just answered get some time to ask again: else they would find a transaction
+        of the one that came first, and all of them wait for two.
+        """
+        until = time.monotonic() + min(_GATHER_SHARE * self._took_s, _GATHER_S_MAX)
+        while 1 < self._callers > len(self._waiting) and time.monotonic() < until:
+            time.sleep(_GATHER_LOOK_S)
+        return super()._take()
+
     def _settle(self, requests: list[_Request[Any]]) -> None:
+        begun = time.monotonic()
+        try:
+            self._settle_known(requests)
+        finally:
+            self._took_s = time.monotonic() - begun
+            self._callers = len(requests) + len(self._waiting)
+
+    def _settle_known(self, requests: list[_Request[Any]]) -> None:
+        """Find the outcome of the last transaction out first, if it is not known."""
         if self._is_lost:
             try:
                 self.check()
