@@ -16,6 +16,7 @@ from millrace.errors import UserError
 EXTRAS: Final = {
     "spark": ("pyspark", "pandas"),
     "connect": ("pyspark", "pandas", "grpc", "grpc_status", "google.rpc"),
+    "delta": ("deltalake",),
     "airflow": ("airflow",),
     "kafka": ("confluent_kafka",),
     "postgres": ("psycopg", "adbc_driver_postgresql"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from millrace.errors import UserError
-from millrace.names import shown
+from millrace.names import path_text, shown
 from millrace.spark.workspace_runtime import WorkspaceRuntime
 from millrace.tables.postgres.database_address import Password, database_address
 from millrace.tables.postgres.query_reading import DatabaseQuery
@@ -65,6 +66,33 @@ class WorkspaceFiles:
             >>> reader = ws.read_iceberg  # reader("shop.orders", catalog="prod")
         """
         return self._runtime.datasets.read_iceberg(table, catalog, snapshot)
+
+    def read_delta(
+        self,
+        uri: str | os.PathLike[str],
+        version: int | None = None,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Dataset:
+        """A Delta table as a dataset, at one version: that of now, unless one is named.
+
+        Its files are read natively, without those that a filter leaves out. A later version costs
+        the files that changed.
+
+        Args:
+            uri: a folder, or an address at s3://, gs://, abfss:// or az://.
+            version: the number of a version.
+            storage_options: how a bucket is reached if the environment does not say.
+
+        Example:
+            >>> from deltalake import write_deltalake
+            >>> write_deltalake("tables/orders", orders.to_arrow())
+            >>> ws.read_delta("tables/orders").columns
+            ['cust_id', 'amount']
+        """
+        return self._runtime.datasets.read_delta(
+            path_text(uri, "read_delta"), version, storage_options
+        )
 
     def read_arrow(
         self, paths: Paths, *, storage_options: Mapping[str, str] | None = None

@@ -194,9 +194,20 @@ class DataFrameReader:
             if not path:
                 raise UserError("load() has no path\n  to fix: name a file or a folder")
             return self._runtime.datasets.read_files(path, form)
+        if form == "delta" and self._is_native_delta and isinstance(path, str | os.PathLike):
+            given = self._options.get("versionAsOf")
+            version = None if given is None else int(given)
+            return self._runtime.datasets.read_delta(path_text(path, "load"), version, None)
         reader, paths = self._reader(), None if path is None else _whole_paths(path)
         frame = reader.load() if paths is None else reader.load(paths)
         return self._frame(frame, [self._format, paths])
+
+    @property
+    def _is_native_delta(self) -> bool:
+        """Whether a Delta table is read as by `ws.read_delta`; else Spark's connector reads it."""
+        version = str(self._options.get("versionAsOf", 0))
+        is_plain = self._schema is None and self._options.keys() <= {"versionAsOf"}
+        return is_plain and version.isdigit()
 
     def _reader(self) -> Any:  # noqa: ANN401 - PySpark's reader, of either kind
         """Spark's own reader, with what was chosen."""

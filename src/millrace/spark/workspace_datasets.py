@@ -41,6 +41,7 @@ from millrace.sql.parser import canonical
 from millrace.sql.spark_text import is_command
 from millrace.sql.sql_mode import SqlMode
 from millrace.storage.storage_options import storage_options
+from millrace.tables.delta.delta_source import delta_source
 from millrace.tables.postgres.query_reading import DatabaseQuery
 
 if TYPE_CHECKING:
@@ -170,6 +171,20 @@ class WorkspaceDatasets:
         if pinned.source is None:
             return self.read_arrow_rows(pinned.schema.empty_table())
         return self.dataset(scan_of(pinned.source))
+
+    def read_delta(
+        self, uri: str, version: int | None, access: Mapping[str, str] | None
+    ) -> Dataset:
+        """A version of a Delta table as a dataset."""
+        if version is not None and (type(version) is not int or version < 0):
+            raise UserError(
+                f"read_delta({uri!r}): version is {version!r}\n"
+                "  to fix: give the number of a version, as in version=3"
+            )
+        source = delta_source(uri, version, storage_options(access), self._config)
+        if isinstance(source, pa.Schema):
+            return self.read_arrow_rows(source.empty_table())
+        return self.dataset(scan_of(source))
 
     def read_frame(
         self, frame: DataFrame, version: str | None, call: list[Any] | None = None

@@ -25,6 +25,7 @@ _FOR: Final = {
     "spark": "datasets, jobs and streams",
     "connect": "columns of millrace.functions and sessions of Spark Connect",
     "airflow": "jobs as tasks of Airflow",
+    "delta": "Delta tables",
     "kafka": "journals on Kafka",
     "postgres": "ledgers and tables in PostgreSQL",
     "s3": "workspaces in buckets",

@@ -50,6 +50,25 @@ class JobEvent:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkCommit:
+    """A commit of a sink to its table.
+
+    It is a row of the sink's journal of commits, and of the report of the run.
+    """
+
+    sink: str
+    at_us: int
+    run: int
+    version: int | None
+    """The version or snapshot of the table; None if a run that was killed made it long ago."""
+    files: int
+    rows: int
+    bytes: int
+    tries: int
+    """How often it was tried: others committed in between, if more than once."""
+
+
 SCHEMA: Final = pa.schema(
     [
         pa.field("at_us", pa.int64(), nullable=False),

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from millrace.errors import UserError
 from millrace.identity.schemas import plain_schema
-from millrace.names import shown
+from millrace.names import path_text, shown
 from millrace.pipeline.core import job_model
 from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.define.step_checks import (
@@ -25,6 +25,10 @@ from millrace.pipeline.define.step_checks import (
 from millrace.pipeline.define.step_options import options_of
 from millrace.pipeline.define.user_functions import calling_of
 from millrace.pipeline.large.large_values import loaded_schema
+from millrace.storage.file_systems import is_remote
+from millrace.storage.storage_options import storage_options as storage_options_of
+from millrace.tables.delta.delta_target import DeltaTarget
+from millrace.tables.delta.log_folder import local_table
 from millrace.tables.postgres.database_address import Password, database_address
 from millrace.tables.postgres.names_in_sql import table_name
 from millrace.tables.postgres.postgres_table import PostgresTable
@@ -75,6 +79,52 @@ class StepSinks:
                 schema=self.schema,
                 path=full,
                 options=options,
+            )
+        )
+
+    def sink_delta(
+        self,
+        uri: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        mode: str = "append",
+        partition_by: str | Sequence[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Append the rows to a Delta table, each row exactly once. It is made if there is none.
+
+        Args:
+            uri: the table: a folder on a disk that all hosts share, or an address at s3://, gs://,
+                abfss:// or az://.
+            name: of the sink in the job.
+            mode: "append"; a job adds rows as they come.
+            partition_by: the partition columns of a table that is made. A table that is there keeps
+                its own.
+            storage_options: how a bucket is reached if the environment does not say, under the
+                names of delta-rs and Polars. They are sent to tasks and written nowhere.
+
+        Example:
+            >>> texts.sink_delta("tables/listing", partition_by="modified")
+        """
+        text = path_text(uri, "sink_delta")
+        call = f"sink_delta({text!r})"
+        if mode != "append":
+            raise UserError(
+                f"{call}: mode is {mode!r}\n"
+                "  to fix: use append; a dataset's write_delta can overwrite"
+            )
+        options = storage_options_of(storage_options)
+        where = text if is_remote(text) else local_table(text)
+        by = (partition_by,) if isinstance(partition_by, str) else partition_by
+        self._graph.take_target(where, call)
+        self._graph.add(
+            job_model.TableSink(
+                name=self._graph.take_name(name, call, "sink_delta"),
+                inputs=(self._node,),
+                schema=self.schema,
+                target=DeltaTarget(
+                    uri=where, partition_by=None if by is None else tuple(by), options=options
+                ),
             )
         )
 

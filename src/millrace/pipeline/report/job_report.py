@@ -17,6 +17,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
+from millrace.pipeline.core.job_events import SinkCommit
 from millrace.pipeline.core.job_record import JobRecord
 
 State = Literal["running", "finished", "interrupted", "failed", "held", "spent", "killed", "lost"]
@@ -128,6 +129,8 @@ class JobReport:
     runs: tuple[RunEntry, ...]
     note: str = ""
     """More about the end of the run than `state` says."""
+    commits: tuple[SinkCommit, ...] = field(default=(), repr=False)
+    """The commits of this run to tables, as they were made: version of the table, files, rows."""
     samples: tuple[Sample, ...] = field(default=(), repr=False)
     html: str | None = None
     """The path of its HTML page."""
@@ -165,6 +168,7 @@ class JobReport:
             "record": self.record.to_json(),
             "steps": [asdict(step) for step in self.steps],
             "runs": [asdict(run) for run in self.runs],
+            "commits": [asdict(commit) for commit in self.commits],
         }
 
     def write_html(self, path: str) -> str:
@@ -196,12 +200,24 @@ class JobReport:
         return self.table()
 
     def __str__(self) -> str:
-        lines = [self.summary(), table_text(self.table())]
+        lines = [self.summary(), table_text(self.table()), *_commits_text(self.commits)]
         if self.state in HINTS:
             lines.append(f"to go on: {HINTS[self.state]}")
         if self.html is not None:
             lines.append(f"page: {self.html}")
         return "\n".join(lines)
+
+
+def _commits_text(commits: Sequence[SinkCommit]) -> list[str]:
+    """The commits of each sink in a line."""
+    by_sink: dict[str, list[SinkCommit]] = {}
+    for commit in commits:
+        by_sink.setdefault(commit.sink, []).append(commit)
+    return [
+        f"{sink}: {len(made)} commits, {sum(commit.rows for commit in made):,} rows, "
+        f"the last is version {made[-1].version} of the table"
+        for sink, made in by_sink.items()
+    ]
 
 
 def cells(step: StepReport) -> tuple[str, ...]:

@@ -78,6 +78,7 @@ def page(report: JobReport) -> str:
         "<h2>Counts</h2>",
         f'<div class="scroll">{_table(HEADS, [cells(step) for step in report.steps])}</div>',
         f'<p class="soft">{_LEGEND}</p>',
+        *_commits(report),
         "<h2>Runs</h2>",
         f'<div class="scroll">{_runs(report.runs)}</div>',
     ]
@@ -103,6 +104,23 @@ def _note(report: JobReport) -> str:
     if hint:
         parts.append(f"<p>To go on: {escape(hint)}.</p>")
     return "".join(parts)
+
+
+def _commits(report: JobReport) -> list[str]:
+    """The commits of this run to tables, if it has sinks of this kind."""
+    if not report.commits:
+        return []
+    heads = ("sink", "committed", "version", "files", "rows", "bytes", "tries")
+    rows = [
+        (
+            commit.sink,
+            when(commit.at_us),
+            "" if commit.version is None else f"{commit.version}",
+            *(f"{n:,}" for n in (commit.files, commit.rows, commit.bytes, commit.tries)),
+        )
+        for commit in report.commits
+    ]
+    return ["<h2>Commits to tables</h2>", f'<div class="scroll">{_table(heads, rows)}</div>']
 
 
 def _runs(runs: tuple[RunEntry, ...]) -> str:

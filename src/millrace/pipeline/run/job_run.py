@@ -30,7 +30,7 @@ from millrace.identity.versions import versions
 from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.pipeline.core import hops as names
-from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind, SinkCommit
 from millrace.pipeline.core.job_model import JournalSink, OnChange
 from millrace.pipeline.define.job import Job, Until, graph_of
 from millrace.pipeline.report.job_counts import Counted, Counting
@@ -138,6 +138,7 @@ class _Run:
         self._stop = threading.Event()
         self._workers: WorkerPool | None = None
         self._lease: RunLease | None = None
+        self._made: tuple[SinkCommit, ...] = ()
         self._began = time.monotonic()
         self.report: JobReport | None = None
         self.error: BaseException | None = None
@@ -220,19 +221,17 @@ class _Run:
 
     def _with_commits(self, watch: RunWatch, context: RunContext) -> _Ending:
         """Work while files of table sinks are committed beside it."""
-        where = context.where
         try:
-            commits = RunCommits(
-                self._hops, context.broker, self._config, watch.lease, where.workspace_id or ""
-            )
+            commits = RunCommits(self._hops, context, watch.lease)
         except MillraceError as error:
             if isinstance(error, _LOST):
                 raise
             return _Ending("failed", str(error), error)
         try:
-            return self._work(watch, where, commits)
+            return self._work(watch, context.where, commits)
         finally:
             commits.abandon()
+            self._made = commits.made
 
     def _work(self, watch: RunWatch, where: JournalAddress, commits: RunCommits) -> _Ending:
         """Keep workers running until all work is done, or the run cannot go on."""
@@ -346,6 +345,7 @@ class _Run:
             steps=step_reports(record, counted, before, seconds=seconds, spent=spent),
             runs=(),
             note=ending.note or self._remark(),
+            commits=self._made,
             samples=tuple(watch.samples),
             html=os.path.join(folder, f"report-{watch.lease.run}.html"),
         )
@@ -381,9 +381,9 @@ def _committed(commits: RunCommits, ending: _Ending) -> _Ending:
     """The ending of a run, once all that its workers recorded is in the tables of its sinks."""
     try:
         commits.finish()
-    except _LOST:
-        raise
     except MillraceError as error:
+        if isinstance(error, _LOST):
+            raise
         return ending if ending.error is not None else _Ending("failed", str(error), error)
     return ending
 

@@ -11,12 +11,12 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import MillraceError, StorageError
-from millrace.journal.broker import Broker
 from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.job_events import SinkCommit
 from millrace.pipeline.core.job_model import TableSink
+from millrace.pipeline.run.job_runtime import RunContext
 from millrace.pipeline.run.run_lease import RunLease
 from millrace.pipeline.sinks.table_committer import TableCommitter
 
@@ -27,22 +27,21 @@ _JOIN_S: Final = 1.0
 class RunCommits:
     """The commits of a run. A run without table sinks has no thread for them."""
 
-    def __init__(
-        self,
-        hops: Sequence[Hop],
-        broker: Broker,
-        config: Config,
-        lease: RunLease,
-        workspace_id: str,
-    ) -> None:
+    def __init__(self, hops: Sequence[Hop], context: RunContext, lease: RunLease) -> None:
         """Look how far each table is, and refuse one that has more than the workspace knows."""
-        self._config, self._lease = config, lease
+        self._config, self._lease = context.config, lease
+        workspace_id = context.where.workspace_id or ""
         self._ended = threading.Event()
         self.error: MillraceError | None = None
         """The error because of which nothing is committed any more."""
         self._committers = [
             TableCommitter(
-                hop, broker, config, workspace_id=workspace_id, run=lease.run, check=self._check
+                hop,
+                context.broker,
+                context.config,
+                workspace_id=workspace_id,
+                run=lease.run,
+                check=self._check,
             )
             for hop in hops
             if isinstance(hop.sink, TableSink)
@@ -52,6 +51,12 @@ class RunCommits:
         self._thread = threading.Thread(target=self._keep, name="millrace-commits", daemon=True)
         if self._committers:
             self._thread.start()
+
+    @property
+    def made(self) -> tuple[SinkCommit, ...]:
+        """The commits of this run, as they were made."""
+        commits = [commit for committer in self._committers for commit in committer.made]
+        return tuple(sorted(commits, key=lambda commit: commit.at_us))
 
     def finish(self) -> None:
         """Commit all files that are recorded, and end; raises the error of a commit."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,9 +27,9 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.row_format import OFFSET
 from millrace.journal.core.values import JournalInfo
 from millrace.pipeline.core.hops import Hop, files_journal
+from millrace.pipeline.core.job_events import SinkCommit
 from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.sinks import sink_files, table_record
-from millrace.pipeline.sinks.table_record import SinkCommit
 from millrace.pipeline.sinks.table_sink import sink_of
 from millrace.tables.table_port import TableCommit, TableCommits, TableFile
 
@@ -36,6 +37,8 @@ _OFFSETS: Final = 2**36
 """So many offsets has a generation."""
 COMMIT_FILES_MAX: Final = 10_000
 """Files of one commit."""
+COMMITS_SHOWN_MAX: Final = 1_000
+"""Commits in the report of a run; the journal of commits has them all."""
 
 
 @dataclass(slots=True)
@@ -78,7 +81,8 @@ class TableCommitter:
         self._table: TableCommits = sink_of(hop).target.commits(application, config)
         self._before: int | None = None
         self._waiting: _Uncommitted | None = None
-        self.commits = 0
+        self.made: deque[SinkCommit] = deque(maxlen=COMMITS_SHOWN_MAX)
+        """The last commits of this run."""
 
     def begin(self) -> None:
         """Look how far the table is, and see that the record can go on from there."""
@@ -195,7 +199,6 @@ class TableCommitter:
         self._before = place
         self._waiting = _Uncommitted(waiting.end, waiting.end)
         self._mark(waiting.files, waiting.end, commit)
-        self.commits += 1
 
     def _mark(self, files: list[TableFile], end: int, commit: TableCommit) -> None:
         """Record a commit, beside the offset that it came to."""
@@ -210,6 +213,8 @@ class TableCommitter:
             tries=commit.tries,
         )
         journal = table_record.commits_journal(self._hop.job, self._hop.name)
+
+        self.made.append(row)
 
         def mark() -> None:
             before = self._broker.committed(self._group, self._journal)

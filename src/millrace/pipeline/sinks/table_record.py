@@ -7,12 +7,13 @@ it, and the journal of commits has a row for each commit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 import pyarrow as pa
 
 from millrace.pipeline.core.hops import step_root
+from millrace.pipeline.core.job_events import SinkCommit
 from millrace.storage import documents
 from millrace.tables.table_port import TableFile
 
@@ -39,30 +40,6 @@ COMMITS_SCHEMA: Final = pa.schema(
         pa.field("tries", pa.int64(), nullable=False),
     ]
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkCommit:
-    """A commit of a sink to its table.
-
-    Example:
-        >>> from millrace.pipeline.sinks.table_record import SinkCommit
-        >>> commit = SinkCommit(
-        ...     sink="s", at_us=0, run=1, version=4, files=2, rows=10, bytes=99, tries=1)
-        >>> commit.version, commit.rows
-        (4, 10)
-    """
-
-    sink: str
-    at_us: int
-    run: int
-    version: int | None
-    """The version or snapshot of the table; None if a run that was killed made it long ago."""
-    files: int
-    rows: int
-    bytes: int
-    tries: int
-    """How often it was tried: others committed in between, if more than once."""
 
 
 def file_rows(

@@ -19,9 +19,10 @@ from millrace.config import Config
 from millrace.errors import UserError
 from millrace.journal.broker import Broker
 from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.job_events import SinkCommit
 from millrace.pipeline.core.job_model import TableSink
 from millrace.pipeline.sinks.table_committer import TableCommitter
-from millrace.pipeline.sinks.table_record import SinkCommit, commits_journal, commits_of
+from millrace.pipeline.sinks.table_record import commits_journal, commits_of
 from millrace.tables.table_port import TableCommit, TableFile
 
 WORKSPACE = "w0"

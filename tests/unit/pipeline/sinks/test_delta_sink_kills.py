@@ -1,0 +1,88 @@
+"""Workers and drivers of a Delta sink killed with SIGKILL, beside another writer of the table."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tests.laws import examples
+from tests.unit.journal.kills_kit import KILLED
+from tests.unit.pipeline.sinks.delta_sink_kit import (
+    FORK,
+    another_writes,
+    child_dies_at,
+    finish,
+    prepare,
+    rows_in,
+    serve_children,
+)
+
+from millrace.testing.fault_injection import POINTS
+
+DELTA = [point for point in POINTS if point.startswith(("sink.table.", "delta."))]
+KILLS, SLOW_KILLS = 20, 500
+JUDGED_EVERY = 5
+
+
+@pytest.mark.parametrize("point", DELTA)
+def test_a_process_killed_at_any_point_leaves_each_row_once(tmp_path: Path, point: str) -> None:
+    mill, table = str(tmp_path / "mill"), str(tmp_path / "t")
+    names = prepare(mill, table)
+
+    child = FORK.Process(target=child_dies_at, args=(mill, table, point))
+    child.start()
+    child.join(60)
+    assert child.exitcode == KILLED
+
+    finish(mill, table, names)
+    assert [x for x in rows_in(table) if x < 0] in ([], [-1])
+
+
+def files_in(table: str) -> int:
+    """All data files but those of the other writer, committed or not."""
+    return sum(name.startswith("part-0000") for name in os.listdir(table))
+
+
+def kill_many(folder: Path, kills: int) -> None:
+    """Kill one process after the other; another writer commits all the while."""
+    mill, table = str(folder / "mill"), str(folder / "t")
+    names = prepare(mill, table)
+    chance = random.Random(kills)  # noqa: S311 - a seed replays the times, if not what they meet
+    theirs = 0
+    calls, theirs_end = FORK.Pipe()
+    server = FORK.Process(target=serve_children, args=(mill, table, theirs_end))
+    server.start()
+    for number in range(kills):
+        calls.send(number)
+        child = calls.recv()
+        until, enough = time.monotonic() + 60, files_in(table) + chance.randint(1, 12)
+        while files_in(table) < enough:
+            assert time.monotonic() < until, "the child does not get on"
+            time.sleep(chance.uniform(0, 0.02))
+        if chance.random() < 0.5:
+            theirs += 1
+            another_writes(table, theirs)
+        os.kill(child, signal.SIGKILL)
+        calls.send("reap")
+        assert calls.recv() == KILLED, "the child ended by itself"
+        if number % JUDGED_EVERY == JUDGED_EVERY - 1:
+            finish(mill, table, names)
+    calls.send(None)
+    server.join(60)
+    finish(mill, table, names)
+    found = rows_in(table)
+    assert [x for x in found if x < 0] == [-n for n in range(theirs, 0, -1)]
+    assert len(found) - theirs > kills, "the processes came to write something"
+
+
+def test_rows_are_there_once_whenever_processes_are_killed(tmp_path: Path) -> None:
+    kill_many(tmp_path, KILLS)
+
+
+@pytest.mark.slow
+def test_rows_are_there_once_after_hundreds_of_kills(tmp_path: Path) -> None:
+    kill_many(tmp_path, examples(SLOW_KILLS))
