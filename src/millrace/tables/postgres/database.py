@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import pyarrow as pa
@@ -107,7 +107,7 @@ class Database:
         self._snapshot = snapshot
         self._statement_ms = wait_ms if statement_ms_max is None else statement_ms_max
         self._connection: Any = None
-        self._adbc = import_for("adbc_driver_postgresql.dbapi", "postgres", what)
+        self._adbc = _adbc(what)
 
     def __enter__(self) -> Self:
         return self
@@ -239,3 +239,11 @@ def _is_passing(error: Any) -> bool:  # noqa: ANN401 - ADBC's
         words = str(error)
         return words.startswith("IO:") and not any(word in words for word in _NO_ENTRY)
     return state in _AGAIN or (state[:2] in _AWAY and state != _PROTOCOL)
+
+
+def _adbc(what: str) -> ModuleType:
+    import_for("adbc_driver_postgresql.dbapi", "postgres", what)
+    from adbc_driver_postgresql import dbapi  # noqa: PLC0415 - an extra
+
+    module: ModuleType = dbapi
+    return module
