@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from millrace.errors import UserError
+from millrace.storage.storage_options import apart, put_back
 from millrace.tables.postgres.database_address import database_address
 
 SECRET = "hunter2/@:%"  # noqa: S105 - of nobody
@@ -73,3 +74,14 @@ def test_an_address_that_is_none_is_refused_without_showing_it(url: str, complai
         database_address("a test", url, None)
 
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_password_is_not_in_what_spark_may_write_down() -> None:
+    made = database_address("a test", "postgresql://me:hunter2@h/shop", None)
+
+    with apart() as options:
+        shipped = pickle.dumps(made)
+    assert b"hunter2" not in shipped
+    with put_back(options):
+        again = pickle.loads(shipped)
+    assert again.for_libpq() == made.for_libpq()

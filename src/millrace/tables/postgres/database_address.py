@@ -1,7 +1,8 @@
 """The address of a database. Invariant: its password is shown nowhere and written nowhere.
 
-It passes from the driver to its tasks in memory. Where an address has none, libpq looks for one as
-it does for any program: `PGPASSWORD`, a passfile, a service file.
+It passes from the driver to its tasks as storage options do, apart from what Spark may write down.
+Where an address has none, libpq looks for one as it does for any program: `PGPASSWORD`, a passfile,
+a service file.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from millrace.errors import UserError
+from millrace.storage.storage_options import StorageOptions
 
 Password = str | Callable[[], str]
 """A password, or what gives the current one when a connection is made."""
@@ -29,9 +31,9 @@ class DatabaseAddress:
 
     url: str
     """Without passwords."""
-    _password: Password | None = field(default=None, repr=False, compare=False)
-    _more: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
-    """Other secret parameters."""
+    _secrets: StorageOptions = field(default=StorageOptions(), repr=False, compare=False)
+    """Secret parameters, by libpq's names."""
+    _password: Callable[[], str] | None = field(default=None, repr=False, compare=False)
 
     def for_libpq(self, application: str = "millrace", *, quiet_ms_max: int = 60_000) -> str:
         """The address that a connection is made with. Not to be shown."""
@@ -42,20 +44,21 @@ class DatabaseAddress:
             "connect_timeout": str(_QUIET_S),
             "tcp_user_timeout": str(quiet_ms_max),
         } | given
-        password = self._password() if callable(self._password) else self._password
-        secrets = dict(self._more) | ({} if password is None else {"password": password})
+        secrets = self._known()
+        if self._password is not None:
+            secrets["password"] = self._password()
         query = urlencode(more | secrets, quote_via=quote)
         return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
 
     def without_secrets(self, text: str) -> str:
         """A text of others with nothing in it that must not be shown."""
-        known = [secret for _, secret in self._more]
-        if isinstance(self._password, str):
-            known.append(self._password)
-        for secret in known:
-            if secret:
-                text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
+        for secret in self._known().values():
+            text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
         return text
+
+    def _known(self) -> dict[str, str]:
+        given = {name: self._secrets.get(name) for name in _SECRETS}
+        return {name: secret for name, secret in given.items() if secret}
 
     def __str__(self) -> str:
         return self.url
@@ -98,10 +101,13 @@ def database_address(call: str, url: object, password: Password | None) -> Datab
     query = parse_qsl(parts.query, keep_blank_values=True)
     plain = urlencode([pair for pair in query if pair[0] not in _SECRETS], quote_via=quote)
     secrets = dict(pair for pair in query if pair[0] in _SECRETS)
-    inside = unquote(own) if colon else secrets.pop("password", None)
+    if colon:
+        secrets["password"] = unquote(own)
     shown = urlunsplit(("postgresql", f"{user}{at}{hosts}", parts.path, plain, ""))
-    chosen = inside if password is None else password
-    return DatabaseAddress(shown, chosen, tuple(secrets.items()))
+    if isinstance(password, str):
+        secrets["password"] = password
+    options = StorageOptions(tuple(sorted(secrets.items())))
+    return DatabaseAddress(shown, options, password if callable(password) else None)
 
 
 def _is_no_host(text: str) -> bool:
