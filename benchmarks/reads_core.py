@@ -129,7 +129,7 @@ def governor_case(case: str, tags: int, falling: float = 0) -> None:
             governor.add(0, turn, number, due)
             left = every if turn + 1 < turns else np.zeros(tags)
             governor.set_left(0, np.arange(tags), left)
-            while found := len(governor.next_rows(FAR)):
+            while found := len(governor.next_rows(FAR).in_order()):
                 gone += found
             governor.candidates(1_000, FAR)
         assert gone == len(number) * turns, gone

@@ -18,7 +18,15 @@ from millrace.reads.model.checkpoint import Checkpoint, RolledBack, resume_offse
 from millrace.reads.model.clock_windows import Visible
 from millrace.reads.model.number_tables import NONE
 from millrace.reads.model.sequence import Sequences
-from millrace.reads.model.slice_progress import Hints, Opens, Points, Reads, SliceProgress, collapse
+from millrace.reads.model.slice_progress import (
+    Hints,
+    Opens,
+    Points,
+    Reads,
+    SliceProgress,
+    collapse,
+    run_starts,
+)
 from millrace.reads.model.tags import journal_of
 
 Pair = tuple[int, int]
@@ -213,10 +221,10 @@ class Reading:
             points.append((tag, row.producer, row.clock, begin))
             hints += [(tag, row.producer, row.clock, journal) for journal in named]
             hinted.append(bool(named))
-        sequences = mine.sequences
+        sequences, given = mine.sequences, Points.of(points)
         opens = Opens(*sequences.numbering.parts(done.pairs), sequences.open_begins(done.pairs))
         return SliceProgress(
-            points=collapse(Points.of(points), np.array(hinted, np.bool_)),
+            points=collapse(given, run_starts(given, np.array(hinted, np.bool_))),
             hints=Hints.of(hints),
             opens=opens,
             rolled_back=RolledBack.concat([done.rolled_back]),

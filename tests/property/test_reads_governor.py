@@ -76,7 +76,7 @@ class Run:
 
     def goes(self, now: int) -> list[Name]:
         """What goes now, by both."""
-        places = self.governor.next_rows(now)
+        places = self.governor.next_rows(now).in_order()
         found = zip(places.chunk.tolist(), places.row.tolist(), strict=True)
         names = [self.chunks[chunk][place] for chunk, place in found]
         assert names == self.plain(now)

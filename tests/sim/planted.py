@@ -83,16 +83,16 @@ def _rollback_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _delay_blocks(patch: pytest.MonkeyPatch) -> None:
-    def next_rows(self: governor.Governor, now: int) -> governor.RowOrder:
+    def next_rows(self: governor.Governor, now: int) -> governor.ReadyRows:
         for priority in sorted(self._classes, reverse=True):
             of = self._classes[priority]
             holding = of.holding(now)
-            found = governor._in_order(governor._take_ready(of, holding, now))
+            found = governor.ReadyRows(governor._take_ready(of, holding, now))
             if len(found):
                 return found
             if len(holding) or of.parts:
                 break
-        return governor._in_order([])
+        return governor.ReadyRows([])
 
     patch.setattr(governor.Governor, "next_rows", next_rows)
 

@@ -27,6 +27,8 @@ from millrace.journal.core.values import Fetched
 ALONE_BYTES: Final = 64 * 1024
 """Rows of this size are decoded by themselves, without a copy."""
 _FORMATS_MAX: Final = 1024
+_PREFIX_BYTES: Final = 8
+"""What a message begins with: a mark, and the length of its head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,16 @@ class Formats:
         return format_
 
 
-def messages(data: bytes | pa.Buffer, stored: pa.Schema) -> list[pa.RecordBatch]:
+def messages(data: bytes | memoryview | pa.Buffer, stored: pa.Schema) -> list[pa.RecordBatch]:
     """The batches of messages that follow each other, without a copy."""
-    reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(data)))
+    content = pa.py_buffer(data)
+    if content.size > _PREFIX_BYTES:
+        # Most are a single message, for which a reader takes longer than decoding.
+        message = pa.ipc.read_message(content)
+        head = int.from_bytes(content[4:_PREFIX_BYTES].to_pybytes(), "little")
+        if _PREFIX_BYTES + head + message.body.size == content.size:
+            return [pa.ipc.read_record_batch(message, stored)]
+    reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(content))
     return [pa.ipc.read_record_batch(message, stored) for message in reader]
 
 
@@ -121,7 +130,7 @@ class Bundle:
     """Messages or batches of one format, and whose rows they hold."""
 
     format: Format
-    parts: list[bytes | pa.Buffer] = field(default_factory=list)
+    parts: list[bytes | memoryview | pa.Buffer] = field(default_factory=list)
     whose: list[int] = field(default_factory=list)
     """Numbers of journals; each with the rows from `begins` on, `counts` of them."""
     begins: list[int] = field(default_factory=list)
@@ -337,7 +346,7 @@ class Packing:
         self,
         whose: int,
         form: Format,
-        data: bytes | pa.Buffer,
+        data: bytes | memoryview | pa.Buffer,
         *,
         rows: int,
         begin: int,

@@ -179,7 +179,7 @@ def keyed_rows(
 
 
 def bare_rows(
-    data: bytes | pa.Buffer,
+    data: bytes | memoryview | pa.Buffer,
     schema: pa.Schema,
     stamp: Stamp,
     *,

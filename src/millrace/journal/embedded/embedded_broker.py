@@ -169,6 +169,7 @@ class EmbeddedBroker(SegmentReader):
         self._pausing(self._clear_garbage)
         self._pausing(self._sweep_adopted)
         self._pausing(self._ledger.write_back)
+        self._memory.trim()
 
     def close(self) -> None:
         """See `Broker.close`."""

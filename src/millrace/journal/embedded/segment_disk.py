@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Protocol
 
+from millrace.journal.block_memory import BlockMemory
 from millrace.storage import modes
 from millrace.storage.local import sync_file, sync_folder
 
@@ -31,8 +32,10 @@ class SegmentDisk(Protocol):
     def cut(self, path: str, length: int) -> None:
         """Cut a file back to a length, durably."""
 
-    def read(self, path: str, position: int, length: int) -> bytes:
-        """Bytes of a file; fewer than asked for if it ends before."""
+    def read(
+        self, path: str, position: int, length: int, *, memory: BlockMemory | None = None
+    ) -> bytes | memoryview:
+        """Bytes of a file, maybe in this memory; fewer than asked for if it ends before."""
 
     def remove(self, path: str) -> None:
         """Remove a file, which may be gone already."""
@@ -100,10 +103,14 @@ class LocalDisk:
         os.truncate(path, length)
         sync_file(path)
 
-    def read(self, path: str, position: int, length: int) -> bytes:
+    def read(
+        self, path: str, position: int, length: int, *, memory: BlockMemory | None = None
+    ) -> bytes | memoryview:
         """See `SegmentDisk.read`."""
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            if memory is not None:
+                return _read_into(memory.piece(length), handle, position)
             data = os.pread(handle, length, position)
             while 0 < len(data) < length:
                 more = os.pread(handle, length - len(data), position + len(data))
@@ -120,3 +127,13 @@ class LocalDisk:
             os.unlink(path)
         except FileNotFoundError:
             return
+
+
+def _read_into(memory: memoryview, handle: int, position: int) -> memoryview:
+    done = 0
+    while done < len(memory):
+        more = os.preadv(handle, [memory[done:]], position + done)
+        if not more:
+            return memory[:done]
+        done += more
+    return memory

@@ -16,6 +16,7 @@ import xxhash
 
 from millrace.config import Config
 from millrace.errors import Corrupt, DataLost, JournalUnknown, MillraceError, OffsetOutOfRange
+from millrace.journal.block_memory import BlockMemory
 from millrace.journal.book_broker import BookBroker, Times
 from millrace.journal.book_reader import out_of_range
 from millrace.journal.core.book import Book, Journal, RangeKind
@@ -82,6 +83,7 @@ class SegmentReader(BookBroker):
         self._disk = disk
         self._inside: dict[str, str] = {}
         self._partly = PartlyRead()
+        self._memory = BlockMemory()
         self._kept = KeptRanges[Sequence[pa.RecordBatch]](config.journal_kept_bytes_max)
 
     def _ranges(self, journal: Journal, offset: Offset) -> Iterator[Stored]:
@@ -99,12 +101,15 @@ class SegmentReader(BookBroker):
         assert isinstance(range_, AppendRange)
         return self._decoded(journal, range_)
 
-    def _decoded(self, journal: Journal, range_: AppendRange) -> Sequence[pa.RecordBatch]:
+    def _decoded(
+        self, journal: Journal, range_: AppendRange, memory: BlockMemory | None = None
+    ) -> Sequence[pa.RecordBatch]:
         try:
-            data = self._checked(journal, range_)
+            data = self._checked(journal, range_, memory)
         except RangeMoved as moved:
             begin = range_.first - moved.now.first
-            return sliced(self._decoded(journal, moved.now), begin, range_.next - range_.first)
+            rows = self._decoded(journal, moved.now, memory)
+            return sliced(rows, begin, range_.next - range_.first)
         if range_.kind.is_bare:
             return [_stamped(data, range_, journal)]
         return messages(data, self._formats.of(journal.schema).stored)
@@ -179,21 +184,21 @@ class SegmentReader(BookBroker):
         """Load the chosen ranges of a journal: small ones as stored, others decoded and cut."""
         journal = chosen.journal
         form, number = self._formats.of(journal.schema), len(rows)
-        loaded: list[tuple[bytes | list[pa.RecordBatch], int, int, int]] = []
+        loaded: list[tuple[bytes | memoryview | list[pa.RecordBatch], int, int, int]] = []
         for range_, begin, count in self._cuts(chosen):
             content = self._packed(journal, range_, begin, count)
             loaded.append((content, range_.next - range_.first, begin, count))
         # Nothing is packed of a journal of which a range cannot be read.
         for content, total, begin, count in loaded:
-            if isinstance(content, bytes):
-                packing.add(number, form, content, rows=total, begin=begin, count=count)
-            else:
+            if isinstance(content, list):
                 packing.add_batches(number, form, content)
+            else:
+                packing.add(number, form, content, rows=total, begin=begin, count=count)
         _answer(rows, journal, chosen.next)
 
     def _packed(
         self, journal: Journal, range_: AppendRange, begin: int, count: int
-    ) -> bytes | list[pa.RecordBatch]:
+    ) -> bytes | memoryview | list[pa.RecordBatch]:
         if range_.bytes < ALONE_BYTES and not range_.kind.is_bare:
             with contextlib.suppress(RangeMoved):
                 return self._checked(journal, range_)
@@ -213,7 +218,8 @@ class SegmentReader(BookBroker):
         batches = self._kept.get(key, is_last=is_last)
         is_kept = batches is not None
         if batches is None:
-            batches = self._decoded(journal, range_)
+            memory = self._memory if range_.bytes >= ALONE_BYTES else None
+            batches = self._decoded(journal, range_, memory)
             is_kept = not is_last and self._kept.keep(key, batches, range_.bytes_read)
         cut = sliced(batches, begin, count)
         is_small = 2 * count < range_.next - range_.first
@@ -249,18 +255,21 @@ class SegmentReader(BookBroker):
         if gone is not None and any(map(_is_mixed, chosen.ranges)):
             rows.mixed[number] = gone
 
-    def _message(self, journal: Journal, range_: AppendRange) -> bytes | pa.Buffer:
+    def _message(self, journal: Journal, range_: AppendRange) -> bytes | memoryview | pa.Buffer:
         """The rows of a range as stored rows are sent."""
         data = self._checked(journal, range_)
         return _stamped(data, range_, journal).serialize() if range_.kind.is_bare else data
 
-    def _checked(self, journal: Journal, range_: AppendRange) -> bytes:
+    def _checked(
+        self, journal: Journal, range_: AppendRange, memory: BlockMemory | None = None
+    ) -> bytes | memoryview:
         """The bytes of a range, as they were written."""
+        data: bytes | memoryview
         if isinstance(range_.where, InLedger):
             data, name = range_.where.content, f"{LEDGER} (body {range_.where.body})"
         else:
             name = self._path(range_.where.file)
-            data = self._bytes(journal, range_, name, range_.where.position)
+            data = self._bytes(journal, range_, name, range_.where.position, memory)
         checksum = xxhash.xxh3_64_hexdigest(data)
         if checksum != range_.checksum:
             raise Corrupt(
@@ -281,10 +290,17 @@ class SegmentReader(BookBroker):
             path = self._inside[file] = os.path.join(self._root, file)
         return path
 
-    def _bytes(self, journal: Journal, range_: AppendRange, path: str, position: int) -> bytes:
+    def _bytes(
+        self,
+        journal: Journal,
+        range_: AppendRange,
+        path: str,
+        position: int,
+        memory: BlockMemory | None,
+    ) -> bytes | memoryview:
         try:
             with storage_errors(f"reading {path}"):
-                data = self._disk.read(path, position, range_.bytes)
+                data = self._disk.read(path, position, range_.bytes, memory=memory)
         except MillraceError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
@@ -356,7 +372,7 @@ def _stored(range_: AppendRange) -> Stored:
     )
 
 
-def _stamped(data: bytes, range_: AppendRange, journal: Journal) -> pa.RecordBatch:
+def _stamped(data: bytes | memoryview, range_: AppendRange, journal: Journal) -> pa.RecordBatch:
     """The rows of an adopted file with their system fields."""
     assert range_.stamp is not None
     is_keyed = range_.kind is RangeKind.KEYED

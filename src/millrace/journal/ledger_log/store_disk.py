@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from millrace.faults import fault
+from millrace.journal.block_memory import BlockMemory
 from millrace.limits import MIB
 from millrace.storage.store import Store
 
@@ -113,8 +114,11 @@ class StoreDisk:
         """Not asked for: files are whole."""
         raise AssertionError(f"{path} is whole, and not to be cut to {length}")
 
-    def read(self, path: str, position: int, length: int) -> bytes:
-        """See `SegmentDisk.read`."""
+    def read(
+        self, path: str, position: int, length: int, *, memory: BlockMemory | None = None
+    ) -> bytes:
+        """See `SegmentDisk.read`: a store gives bytes in memory of its own."""
+        del memory
         kept = self._recent.get(path, position, length)
         if kept is not None:
             return kept

@@ -38,10 +38,6 @@ class RowOrder:
     def __len__(self) -> int:
         return len(self.chunk)
 
-    def take(self, which: Ints) -> RowOrder:
-        """Some of the rows."""
-        return RowOrder(chunk=self.chunk.take(which), row=self.row.take(which))
-
     def pieces(self, rows_max: int) -> Iterator[RowOrder]:
         """The same rows, so many at a time."""
         for begin in range(0, len(self), rows_max):
@@ -118,6 +114,30 @@ class _Part:
         return _Part(self.chunk, self.tags[which], self.keys[which], self.places[which])
 
 
+class ReadyRows:
+    """Rows that can go: as they came, or in their order."""
+
+    def __init__(self, parts: list[_Part]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(len(part.places) for part in self._parts)
+
+    def as_they_came(self, rows_max: int) -> Iterator[tuple[int, Ints]]:
+        """A chunk and rows of it, rising, so many at a time: those of a tag are in order."""
+        for part in self._parts:
+            for begin in range(0, len(part.places), rows_max):
+                yield part.chunk, part.places[begin : begin + rows_max]
+
+    def in_order(self, keep: Mask | None = None) -> RowOrder:
+        """In the order in which they go, only these of the rows as they came."""
+        if keep is None or keep.all():
+            return _in_order(self._parts)
+        ends = np.cumsum([len(part.places) for part in self._parts])[:-1]
+        kept = zip(self._parts, np.split(keep, ends), strict=True)
+        return _in_order([part.take(mask) for part, mask in kept if mask.any()])
+
+
 class Governor:
     """Holds rows that were read and says which go next."""
 
@@ -167,18 +187,18 @@ class Governor:
         of = self._classes[priority]
         of.left[of.find(tags)] = left
 
-    def next_rows(self, now: int) -> RowOrder:
-        """The rows that can go at this clock, in order; those of one priority at most."""
+    def next_rows(self, now: int) -> ReadyRows:
+        """The rows that can go at this clock; those of one priority at most."""
         for priority in sorted(self._classes, reverse=True):
             of = self._classes[priority]
             holding = of.holding(now)
             if of.parts:
-                rows = _in_order(_take_ready(of, holding, now))
+                rows = ReadyRows(_take_ready(of, holding, now))
                 if len(rows):
                     return rows
             if len(holding):
                 break
-        return RowOrder(chunk=np.empty(0, np.int64), row=np.empty(0, np.int64))
+        return ReadyRows([])
 
     def candidates(self, count: int, now: int) -> Candidates | None:
         """Tags of the highest priority that should be read next: those that hold back others first.

@@ -18,7 +18,7 @@ from millrace.keys.rotated_clock import rotated_clock
 from millrace.keys.spark_hash import hash_rows
 from millrace.reads.model.coordinated_read import CoordinatedRead
 
-Owners = npt.NDArray[np.int64]
+Owners = npt.NDArray[np.uint16]
 Extract = Callable[[pa.RecordBatch, Sequence[str]], pa.Table]
 """Gives the values at JSON pointers of documents, one column a pointer."""
 
@@ -34,9 +34,9 @@ class Routing:
     def owners(self, binding: int, rows: pa.RecordBatch) -> Owners:
         """The member of each stored row. ACKs have none; the value there has no meaning."""
         if len(self._ends) == 1:
-            return np.zeros(rows.num_rows, np.int64)
+            return np.zeros(rows.num_rows, np.uint16)
         places = self.places(binding, rows)
-        owners: Owners = np.searchsorted(self._ends, places, side="left")
+        owners: Owners = np.searchsorted(self._ends, places, side="left").astype(np.uint16)
         return owners
 
     def places(self, binding: int, rows: pa.RecordBatch) -> npt.NDArray[np.uint32]:

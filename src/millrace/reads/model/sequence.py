@@ -11,7 +11,7 @@ Invariant: the result is that of the table, applied row by row.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,21 @@ class Stamped:
     def __len__(self) -> int:
         return len(self.tags)
 
+    def slice(self, begin: int, end: int) -> Stamped:
+        """The rows from `begin` to before `end`, without a copy."""
+        return Stamped(
+            tags=self.tags[begin:end],
+            offsets=self.offsets[begin:end],
+            producers=self.producers[begin:end],
+            clocks=self.clocks[begin:end],
+            flags=self.flags[begin:end],
+        )
+
+    def staged(self, places: Ints) -> list[npt.NDArray[Any]]:
+        """What queues get of the rows at these places: tags, producers, clocks and offsets."""
+        columns = (self.tags, self.producers, self.clocks, self.offsets)
+        return [column.take(places) for column in columns]
+
     def take(self, places: Ints) -> Stamped:
         """The rows at these places."""
         return Stamped(
@@ -73,7 +88,7 @@ class RowOutcomes:
     """The effects of rows on their transactions."""
 
     pairs: Ints
-    """The pairs of tag and producer of these rows, each once, by number, rising."""
+    """The pairs of tag and producer of these rows, each once, by number."""
     tags: Ints
     """Of each pair, its tag, and the offset behind its last row."""
     nexts: Ints
@@ -139,9 +154,10 @@ class Sequences:
         assert len(rows), "no rows to take"
         if pairs is None:
             pairs = self.number(rows.tags, rows.producers)
-        order = _grouped(pairs, len(self.numbering))
-        groups = _PairGroups(pairs, rows)
-        if order is not None:
+        order, groups = None, _PairGroups(pairs, rows)
+        if not groups.are_whole:
+            small = pairs.astype(np.uint16) if len(self.numbering) <= _SMALL else pairs
+            order = np.argsort(small, kind="stable")
             groups = _PairGroups(pairs.take(order), rows.take(order))
         if self._is_all_outside(groups):
             return self._commit_outside(groups, order)
@@ -276,7 +292,7 @@ class Sequences:
 
 
 class _PairGroups:
-    """Rows, grouped by pair."""
+    """Rows, in groups of one pair."""
 
     def __init__(self, pair_of_row: Ints, rows: Stamped) -> None:
         self.rows = rows
@@ -286,6 +302,16 @@ class _PairGroups:
         self.ends = np.append(self.starts[1:], len(rows))
         self.pairs = pair_of_row[self.starts]
 
+    @property
+    def are_whole(self) -> bool:
+        """Whether no pair has two groups."""
+        if (self.pairs[1:] > self.pairs[:-1]).all():
+            return True
+        if 2 * len(self.pairs) > len(self.rows):
+            return False
+        in_order = np.sort(self.pairs)
+        return bool((in_order[1:] != in_order[:-1]).all())
+
     def tags(self) -> Ints:
         """The tag of each pair."""
         return self.rows.tags[self.starts]
@@ -294,13 +320,6 @@ class _PairGroups:
         """The offset behind the last row of each pair."""
         nexts: Ints = self.rows.offsets[self.ends - 1] + 1
         return nexts
-
-
-def _grouped(pairs: Ints, count: int) -> Ints | None:
-    """The order that groups rows by pair; None if they are grouped already."""
-    if (pairs[1:] >= pairs[:-1]).all():
-        return None
-    return np.argsort(pairs.astype(np.uint16) if count <= _SMALL else pairs, kind="stable")
 
 
 def _latest(which: Mask, ends: Ints) -> Ints:

@@ -92,11 +92,10 @@ def run_starts(points: Points, hinted: npt.NDArray[np.bool_]) -> Ints:
     return np.flatnonzero(begins)
 
 
-def collapse(points: Points, hinted: npt.NDArray[np.bool_]) -> Points:
-    """Join runs of commits without hints; points must be grouped by tag and producer."""
+def collapse(points: Points, starts: Ints) -> Points:
+    """Join runs of commits, which start there."""
     if not len(points):
         return points
-    starts = run_starts(points, hinted)
     ends = np.append(starts[1:], len(points)) - 1
     return Points(
         points.tag[starts], points.producer[starts], points.clock[ends], points.begin[starts]

@@ -6,7 +6,7 @@ from bisect import bisect, bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ _PIECE_ROWS_MIN: Final = 256
 """With fewer rows of a chunk in a piece, chunks are joined before pieces are made of them."""
 _STAMP_BYTES: Final = 32
 """What tag, producer, clock and offset of a row take."""
+_STAGED_TYPES: Final = (np.int64, np.int64, np.uint64, np.int64)
 _SMALL: Final = 2**16
 
 
@@ -43,7 +44,7 @@ class Chunk:
     stamped: Stamped
     pairs: Ints
     """The number of each row's tag and producer."""
-    owners: Ints
+    owners: npt.NDArray[np.uint16]
     hints: pa.Array
     rows: pa.RecordBatch
     """What queues get of them behind tag, producer, clock and offset."""
@@ -95,50 +96,44 @@ class Chunks:
         for number in [known for known in self._chunks if known not in numbers]:
             self._bytes -= self._chunks.pop(number).nbytes
 
-    def stamped(self, places: RowOrder) -> tuple[Stamped, Ints]:
-        """The system fields of rows, in this order, and the numbers of their pairs."""
-        parts = self._parts(places)
-        if len(parts) == 1:
-            chunk, _, where = parts[0]
-            return chunk.stamped.take(where), chunk.pairs.take(where)
-        pairs = np.empty(len(places), np.int64)
-        out = Stamped(
-            tags=np.empty(len(places), np.int64),
-            offsets=np.empty(len(places), np.int64),
-            producers=np.empty(len(places), np.int64),
-            clocks=np.empty(len(places), np.uint64),
-            flags=np.empty(len(places), np.uint8),
-        )
-        for chunk, which, where in parts:
-            picked = chunk.stamped.take(where)
-            out.tags[which], out.offsets[which] = picked.tags, picked.offsets
-            out.producers[which], out.clocks[which] = picked.producers, picked.clocks
-            out.flags[which] = picked.flags
-            pairs[which] = chunk.pairs[where]
-        return out, pairs
+    def binding(self, number: int) -> int:
+        """The binding of the rows of a chunk."""
+        return self._chunks[number].binding
 
-    def hints(self, places: RowOrder) -> tuple[Ints, Ints]:
-        """The journals that these rows name: for each, which of the rows, and the journal."""
-        rows, journals = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for chunk, which, where in self._parts(places):
-            lists = chunk.hints.take(pa.array(where))
-            lengths = np.nan_to_num(lists.value_lengths().to_numpy(zero_copy_only=False))
-            rows.append(np.repeat(which, lengths.astype(np.int64)))
-            journals.append(lists.flatten().to_numpy())
-        return np.concatenate(rows), np.concatenate(journals)
+    def stamped(self, number: int, rows: Ints) -> tuple[Stamped, Ints]:
+        """The system fields of rows of a chunk, rising, and the numbers of their pairs."""
+        chunk = self._chunks[number]
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        if last - first == len(rows):
+            return chunk.stamped.slice(first, last), chunk.pairs[first:last]
+        return chunk.stamped.take(rows), chunk.pairs.take(rows)
 
-    def routed(self, places: RowOrder, stamped: Stamped, rows_max: int) -> Iterator[Routed]:
+    def hints(self, number: int, rows: Ints) -> tuple[Ints, Ints]:
+        """The journals that rows of a chunk name: for each, which of the rows, and the journal."""
+        lists = self._chunks[number].hints.take(pa.array(rows))
+        lengths = np.nan_to_num(lists.value_lengths().to_numpy(zero_copy_only=False))
+        which = np.repeat(np.arange(len(rows)), lengths.astype(np.int64))
+        return which, lists.flatten().to_numpy()
+
+    def routed(self, places: RowOrder, rows_max: int) -> Iterator[Routed]:
         """Rows by binding and member, each in this order, so many in a batch at most.
 
-        `stamped` are their system fields. Batches are made one at a time: the memory of one serves
-        the next.
+        Batches are made one at a time: the memory of one serves the next.
         """
         parts = self._parts(places)
-        owners = np.empty(len(places), np.uint16)
-        sources = np.zeros(len(places), np.int64)
-        for number, (chunk, which, where) in enumerate(parts):
-            owners[which], sources[which] = chunk.owners[where], number
         chunks = [chunk for chunk, _, _ in parts]
+        sources = np.zeros(len(places), np.int64)
+        owners: npt.NDArray[np.uint16]
+        if len(parts) == 1:
+            where = parts[0][2]
+            owners, stamps = chunks[0].owners.take(where), chunks[0].stamped.staged(where)
+        else:
+            owners = np.empty(len(places), np.uint16)
+            stamps = [np.empty(len(places), kind) for kind in _STAGED_TYPES]
+            for number, (chunk, which, where) in enumerate(parts):
+                owners[which], sources[which] = chunk.owners.take(where), number
+                for column, picked in zip(stamps, chunk.stamped.staged(where), strict=True):
+                    column[which] = picked
         bindings = np.array([chunk.binding for chunk in chunks])
         for binding in dict.fromkeys(bindings.tolist()):
             order = None
@@ -146,7 +141,7 @@ class Chunks:
                 order = np.flatnonzero((bindings == binding)[sources])
             if not (owners == owners[0]).all():
                 order = _by_owner(owners, order)
-            rows = _OrderedRows(chunks, sources, places.row, stamped, order)
+            rows = _OrderedRows(chunks, sources, places.row, stamps, order)
             yield from _cut(rows, owners if order is None else owners[order], rows_max)
 
     def _parts(self, places: RowOrder) -> list[tuple[Chunk, Ints, Ints]]:
@@ -168,7 +163,7 @@ def chunk_of(
     binding: int,
     tags: Ints,
     rows: pa.RecordBatch,
-    owners: Ints,
+    owners: npt.NDArray[np.uint16],
     number: Callable[[Ints, Ints], Ints],
 ) -> Chunk:
     """Stored rows of one binding, those of a tag together and in order, as a chunk.
@@ -228,15 +223,14 @@ class _OrderedRows:
         chunks: Sequence[Chunk],
         sources: Ints,
         where: Ints,
-        stamped: Stamped,
+        stamps: Sequence[npt.NDArray[Any]],
         order: Ints | None,
     ) -> None:
         self._rows = [chunk.rows for chunk in chunks]
         self._sources = sources if order is None else sources[order]
         """The chunk of each row, and where it is there."""
         self._where = where if order is None else where.take(order)
-        stamps = stamped if order is None else stamped.take(order)
-        self._stamps = [stamps.tags, stamps.producers, stamps.clocks, stamps.offsets]
+        self._stamps = stamps if order is None else [column.take(order) for column in stamps]
 
     def prepare(self, rows_max: int) -> None:
         """Join the chunks first, if pieces of so many rows have few of each."""

@@ -43,8 +43,9 @@ class Gathering:
                 rows.tags[commits], rows.producers[commits], rows.clocks[commits], done.begins
             )
             # Runs within these rows are joined at once, so that little is held.
-            self._points.append(collapse(points, hinted))
-            self._hinted.append(hinted[run_starts(points, hinted)])
+            starts = run_starts(points, hinted)
+            self._points.append(collapse(points, starts))
+            self._hinted.append(hinted[starts])
         if len(hints):
             self._hints.append(hints)
         if len(done.rolled_back):
@@ -63,7 +64,8 @@ class Gathering:
         if len(points):
             pairs = sequences.numbering.number(points.tag, points.producer)
             order = np.argsort(pairs, kind="stable")
-            points = collapse(points.take(order), np.concatenate(self._hinted)[order])
+            points, hinted = points.take(order), np.concatenate(self._hinted)[order]
+            points = collapse(points, run_starts(points, hinted))
         touched = np.unique(np.concatenate([*self._pairs, np.empty(0, np.int64)]))
         tags, producers = sequences.numbering.parts(touched)
         progress = SliceProgress(

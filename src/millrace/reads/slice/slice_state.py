@@ -24,7 +24,7 @@ from millrace.reads.model.checkpoint import RolledBack
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.model.fetch_plan import Floats, fetch_size
 from millrace.reads.model.flush import FlushCycle
-from millrace.reads.model.governor import Governor, RowOrder
+from millrace.reads.model.governor import Governor, ReadyRows
 from millrace.reads.model.journal_catalog import JournalCatalog
 from millrace.reads.model.number_tables import NONE
 from millrace.reads.model.numbering import UNKNOWN
@@ -248,9 +248,8 @@ class SliceState:
         bound = self._bindings[binding]
         owners = self._routing.owners(binding, rows)
         chunk = chunk_of(binding, tags, rows, owners, self._sequences.number)
-        number = self._chunks.add(chunk)
         due = chunk.stamped.clocks + np.uint64(bound.delay)
-        self._governor.add(bound.priority, number, tags, due)
+        self._governor.add(bound.priority, self._chunks.add(chunk), tags, due)
 
     # From queues.
     def on_reply(self, queue: int, reply: RowsAccepted | Flushed) -> list[SliceAction]:
@@ -273,11 +272,10 @@ class SliceState:
         sent serves the next one.
         """
         while not self._is_blocked():
-            places = self._governor.next_rows(now)
-            if not len(places):
+            ready = self._governor.next_rows(now)
+            if not len(ready):
                 break
-            for some in places.pieces(_LET_GO_ROWS * len(self._outboxes)):
-                yield from self._let_go(some)
+            yield from self._let_go(ready)
             self._chunks.keep(self._governor.chunks())
             yield from self._sent()
         cycle = self._flush.begin()
@@ -298,23 +296,27 @@ class SliceState:
         return None if self._is_blocked() else self._governor.next_due()
 
     # Inside.
-    def _let_go(self, places: RowOrder) -> Iterator[ToQueue]:
-        rows, pairs = self._chunks.stamped(places)
+    def _let_go(self, ready: ReadyRows) -> Iterator[ToQueue]:
+        """Sequence rows as they came, those of a tag together; then send them in their order."""
+        rows_max = _LET_GO_ROWS * len(self._outboxes)
+        keep = np.concatenate([self._sequenced(*piece) for piece in ready.as_they_came(rows_max)])
+        message_rows = max(1, self._limits.message_bytes_target // self._chunks.row_bytes)
+        for places in ready.in_order(keep).pieces(rows_max):
+            for routed in self._chunks.routed(places, message_rows):
+                yield from self._post(routed.owner, routed.rows)
+
+    def _sequenced(self, chunk: int, places: Ints) -> npt.NDArray[np.bool_]:
+        """Apply rows of a chunk to their transactions; which of them may become visible."""
+        rows, pairs = self._chunks.stamped(chunk, places)
         done = self._sequences.take(rows, pairs)
-        hints, hinted = self._hints(places, rows, done)
+        hints, hinted = self._hints(chunk, places, rows, done)
         self._gathering.add(rows, done, hints, hinted)
         if len(done.commits) or len(done.rolled_back):
             self._flush.want()
-        bindings = bindings_of(rows.tags)
-        keep = done.keep & (rows.clocks >= self._lowest[bindings])
-        keep &= rows.clocks <= self._highest[bindings]
-        if keep.any():
-            if not keep.all():
-                which = np.flatnonzero(keep)
-                places, rows = places.take(which), rows.take(which)
-            rows_max = max(1, self._limits.message_bytes_target // self._chunks.row_bytes)
-            for routed in self._chunks.routed(places, rows, rows_max):
-                yield from self._post(routed.owner, routed.rows)
+        binding = self._chunks.binding(chunk)
+        keep: npt.NDArray[np.bool_] = rows.clocks >= self._lowest[binding]
+        keep &= (rows.clocks <= self._highest[binding]) & done.keep
+        return keep
 
     def _post(self, owner: int, rows: pa.RecordBatch) -> Iterator[ToQueue]:
         """Cut rows into messages, and send those that the queue has room for."""
@@ -325,7 +327,7 @@ class SliceState:
             yield from (ToQueue(owner, message) for message in self._outboxes[owner].ready())
 
     def _hints(
-        self, places: RowOrder, rows: Stamped, done: RowOutcomes
+        self, chunk: int, places: Ints, rows: Stamped, done: RowOutcomes
     ) -> tuple[Hints, npt.NDArray[np.bool_]]:
         """The hints of commits, as far as they matter here; and which commits have any."""
         hinted = np.zeros(len(done.commits), np.bool_)
@@ -334,7 +336,7 @@ class SliceState:
             return Hints.empty(), hinted
         assert self._catalog is not None, "rows before a catalog"
         acks = done.commits[which]
-        of_ack, journals = self._chunks.hints(places.take(acks))
+        of_ack, journals = self._chunks.hints(chunk, places[acks])
         tags = rows.tags[acks]
         twice = np.flatnonzero(self._catalog.read_twice(tags))
         of_ack = np.concatenate([of_ack, twice])

@@ -28,7 +28,7 @@ def to_read(governor: Governor, count: int, now: int = FOREVER) -> list[int]:
 
 def goes(governor: Governor, now: int = FOREVER) -> list[tuple[int, int]]:
     """Chunk and place of what goes now."""
-    found = governor.next_rows(now)
+    found = governor.next_rows(now).in_order()
     return list(zip(found.chunk.tolist(), found.row.tolist(), strict=True))
 
 

@@ -5,14 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from millrace.reads.model.checkpoint import RolledBack
-from millrace.reads.model.slice_progress import Hints, Opens, Points, Reads, SliceProgress, collapse
+from millrace.reads.model.slice_progress import (
+    Hints,
+    Opens,
+    Points,
+    Reads,
+    SliceProgress,
+    collapse,
+    run_starts,
+)
 
 A, B, P, Q = 1, 2, 10, 20
 
 
 def collapsed(*points: tuple[int, int, int, int], hinted: tuple[int, ...] = ()) -> object:
     mask = np.array([clock in hinted for _, _, clock, _ in points], np.bool_)
-    return collapse(Points.of([*points]), mask).rows()
+    given = Points.of([*points])
+    return collapse(given, run_starts(given, mask)).rows()
 
 
 def test_a_run_of_commits_without_hints_is_one_point() -> None:

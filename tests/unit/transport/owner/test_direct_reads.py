@@ -10,6 +10,7 @@ from tests.unit.transport.owner_kit import SCHEMA, all_values, client_of, column
 
 from millrace.config import Config
 from millrace.errors import Corrupt, DataLost, OffsetOutOfRange
+from millrace.journal.block_memory import BlockMemory
 from millrace.journal.broker import Broker
 from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import FileSpot
@@ -30,9 +31,11 @@ class Counted(segment_disk.LocalDisk):
         super().__init__()
         self.reads = 0
 
-    def read(self, path: str, position: int, length: int) -> bytes:
+    def read(
+        self, path: str, position: int, length: int, *, memory: BlockMemory | None = None
+    ) -> bytes | memoryview:
         self.reads += 1
-        return super().read(path, position, length)
+        return super().read(path, position, length, memory=memory)
 
 
 def owned(path: Path) -> tuple[Owner, JoinedBroker, Counted]:

@@ -150,12 +150,12 @@ def test_an_owner_that_merges_under_its_own_reader_finds_the_rows_where_they_are
     before = rows()
     read, gone = broker._disk.read, list[list[str]]()
 
-    def read_late(path: str, position: int, length: int) -> bytes:
+    def read_late(path: str, position: int, length: int, **options: Any) -> bytes | memoryview:
         if not gone:
             gone.append([])
             broker.tidy()
             gone[0] = files(tmp_path / "mill")
-        return read(path, position, length)
+        return read(path, position, length, **options)
 
     monkeypatch.setattr(broker._disk, "read", read_late)
 
