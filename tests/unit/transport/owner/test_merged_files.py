@@ -13,6 +13,7 @@ from tests.unit.transport.owner_kit import SCHEMA, all_values, column, place_at
 
 import millrace.journal.embedded.range_merging as merging_module
 from millrace.errors import Corrupt, DataLost
+from millrace.journal.block_memory import BlockMemory
 from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.values import Isolation
 from millrace.journal.direct_reads import DirectReader
@@ -150,12 +151,14 @@ def test_an_owner_that_merges_under_its_own_reader_finds_the_rows_where_they_are
     before = rows()
     read, gone = broker._disk.read, list[list[str]]()
 
-    def read_late(path: str, position: int, length: int, **options: Any) -> bytes | memoryview:
+    def read_late(
+        path: str, position: int, length: int, *, memory: BlockMemory | None = None
+    ) -> bytes | memoryview:
         if not gone:
             gone.append([])
             broker.tidy()
             gone[0] = files(tmp_path / "mill")
-        return read(path, position, length, **options)
+        return read(path, position, length, memory=memory)
 
     monkeypatch.setattr(broker._disk, "read", read_late)
 
