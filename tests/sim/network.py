@@ -168,7 +168,7 @@ class SimSession:
         self.actor.tick(self._now_ms(), hint_wait_ms=FOR_EVER_MS, is_wanted=True)
 
     def look(self) -> None:
-        self._version = self.actor.list_journals(self._now_ms())
+        self._version = self.actor.list_journals(self._now_ms(), self._version)
 
     def renew(self) -> None:
         self.lease = self._broker.renew(self.lease)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.errors import JournalUnknown, OffsetOutOfRange
+from millrace.journal.changed_journals import ChangedLately
 from millrace.journal.core import read_limits, sequencing
 from millrace.journal.core.book import MOVED, VERSION, Book, Journal
 from millrace.journal.core.committed_rows import RolledBackRange
@@ -22,6 +23,7 @@ from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import Formats, ManyRows, many_rows
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import (
+    ChangedJournals,
     Fetched,
     Isolation,
     JournalInfo,
@@ -47,6 +49,7 @@ class BookReader(ABC):
         self._config = config
         self._formats = Formats()
         self._moves = MovedLately(config.journal_moves_max)
+        self._changes = ChangedLately(config.journal_moves_max, book)
         limit = config.journal_commit_bytes_max
         self._group_commit = GroupCommit(book, self._save, limit, self._afterwards, self._note)
 
@@ -82,9 +85,22 @@ class BookReader(ABC):
         self._group_commit.wait(
             lambda: self._book.count(VERSION) != seen, timeout_s, (VERSION,), stop
         )
-        # The version first: a journal made in between is seen now and once more.
-        version = self._book.count(VERSION)
-        return Watched(version=version, journals=self.list(prefix, labels))
+        return Watched(version=self._list_version(), journals=self.list(prefix, labels))
+
+    def changed_journals(self, since: int) -> ChangedJournals:
+        """See `Broker.changed_journals`."""
+        with self._group_commit.settled:
+            # So that a journal that a row names is among them.
+            changed = self._changes.after(since)
+        if changed is None:
+            version = self._list_version()
+            changed = ChangedJournals(version=version, made=self.list(), gone=None)
+        return changed
+
+    def _list_version(self) -> int:
+        """The version, to be asked for before the list: what changes in between is seen twice."""
+        with self._group_commit.settled:
+            return self._book.count(VERSION)
 
     def wait_for_rows(self, after: Mapping[str, int], *, timeout_s: float) -> bool:
         """See `Broker.wait_for_rows`."""
@@ -176,6 +192,7 @@ class BookReader(ABC):
     # Inside.
     def _note(self, draft: Book) -> None:
         """The book has taken a draft over: its journals have moved."""
+        self._changes.note(draft)
         self._moves.note(draft.moved())
 
     def _position(self, group: str, name: str) -> Position:

@@ -33,6 +33,7 @@ from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import (
     Anything,
     Appended,
+    ChangedJournals,
     Fetched,
     Isolation,
     JournalInfo,
@@ -93,6 +94,10 @@ class Broker(Protocol):
         Otherwise after the next change, or after the timeout with the version unchanged. Another
         thread ends the wait before that by `stop.stop()`.
         """
+
+    @reads
+    def changed_journals(self, since: Int64) -> ChangedJournals:
+        """The journals that were made and deleted after a version that `watch` gave."""
 
     @waits
     def wait_for_rows(self, after: Mapping[str, Int64], *, timeout_s: Seconds) -> bool:

@@ -162,8 +162,8 @@ class GroupCommit:
                 self._save(draft)
                 with self.settled:
                     self._book.absorb(draft)
-                is_saving = False
-                self._absorbed(draft)
+                    is_saving = False
+                    self._absorbed(draft)
         except MillraceError as error:
             if isinstance(error, BrokerStopped):
                 self.stop(str(error), type(error))

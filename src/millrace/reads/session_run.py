@@ -291,7 +291,7 @@ class SessionRun:
                 self._version, prefix=NO_JOURNAL, timeout_s=_WATCH_S, stop=self._watching
             ).version
             if seen != self._version or self._actor.needs_journals:
-                self._version = self._actor.list_journals(_now_ms())
+                self._version = self._actor.list_journals(_now_ms(), self._version)
             with self._actor.changed:
                 hint_wait_ms = ms(self._config.reads_hint_wait)
                 is_wanted = self._waiting_callers > 0

@@ -143,6 +143,38 @@ def test_a_watch_returns_when_a_journal_is_created_or_deleted(broker: Broker) ->
     assert broker.watch(-1).version > after.version
 
 
+def test_changed_journals_are_those_that_came_and_went_after_a_version(broker: Broker) -> None:
+    whole = broker.changed_journals(-1)
+    assert (whole.version, whole.gone) == (broker.watch(-1).version, None)
+    assert whole.made == broker.list()
+    since = whole.version
+    kept, other = broker.create_many(["c/kept", "c/other"], SCHEMA)
+    broker.append("c/kept", column([1]))
+
+    changed = broker.changed_journals(since)
+    assert (changed.made, changed.gone) == ((kept, other), ())
+    assert changed.version == broker.watch(-1).version
+    nothing = broker.changed_journals(changed.version)
+    assert (nothing.version, nothing.made, nothing.gone) == (changed.version, (), ())
+    broker.delete("c/other")
+    again = broker.create("c/other", SCHEMA)
+    broker.delete("c/kept")
+    changed_again = broker.changed_journals(changed.version)
+    assert (changed_again.made, changed_again.gone) == ((again,), (kept.id, other.id))
+    assert broker.changed_journals(since).made == (again,)
+    assert broker.changed_journals(changed_again.version + 1).gone is None, "never given out"
+
+
+def test_what_is_not_remembered_of_the_list_is_listed_whole(place: Place) -> None:
+    broker = place.open()
+    broker.create(J, SCHEMA)
+    since = broker.watch(-1).version
+    broker = place.open()
+    broker.create("b", SCHEMA)
+    assert {each.name for each in broker.changed_journals(since).made} >= {"b"}
+    assert {each.name for each in broker.changed_journals(since - 1).made} >= {J, "b"}
+
+
 # Rows.
 
 

@@ -12,6 +12,7 @@ from tests.unit.journal.journal_kit import SCHEMA, column, values
 
 from millrace.config import Config
 from millrace.errors import Corrupt, OffsetOutOfRange
+from millrace.journal.block_memory import BlockMemory
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
@@ -54,9 +55,11 @@ def test_a_range_that_is_kept_is_read_once(
     reads: list[str] = []
     read = LocalDisk.read
 
-    def counted(self: LocalDisk, path: str, position: int, length: int) -> bytes:
+    def counted(
+        self: LocalDisk, path: str, position: int, length: int, *, memory: BlockMemory | None = None
+    ) -> bytes | memoryview:
         reads.append(path)
-        return read(self, path, position, length)
+        return read(self, path, position, length, memory=memory)
 
     monkeypatch.setattr(LocalDisk, "read", counted)
     assert read_in_parts(broker) == {name: list(range(10_000)) for name in NAMES}

@@ -72,6 +72,17 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedJournals:
+    """Which journals were made and deleted after a version of the list."""
+
+    version: Int64
+    made: tuple[JournalInfo, ...]
+    """Without those that are gone again."""
+    gone: tuple[JournalId, ...] | None
+    """None: too long ago, and `made` are all journals there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MovedJournals:
     """Which journals moved after a version: their raw end grew, or rows or all of them went."""
 

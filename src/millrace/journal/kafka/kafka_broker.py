@@ -312,6 +312,7 @@ class KafkaBroker(GrantingBroker):
         self._forget_writers()
         # It is not known here which journals the last transaction moved.
         self._moves.forget()
+        self._changes.forget(self._book)
 
     def _begin_epoch(self, book: Book) -> int:
         epoch = book.raise_count(EPOCH)

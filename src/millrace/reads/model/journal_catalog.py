@@ -7,7 +7,7 @@ everything up to some number knows of each journal up to there whether it is rea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -36,6 +36,17 @@ class JournalCatalog:
     def tags(self) -> Ints:
         """The tags of all journals that are read."""
         return np.concatenate([tags_of(number, ids) for number, ids in enumerate(self.journals)])
+
+    def without(self, gone: Ints) -> JournalCatalog:
+        """The same without these journals."""
+        kept = tuple(ids[~np.isin(ids, gone)] for ids in self.journals)
+        return replace(self, journals=kept)
+
+    def with_more(self, other: JournalCatalog) -> JournalCatalog:
+        """With the journals of another catalog of the same read, as of its moment."""
+        pairs = zip(self.journals, other.journals, strict=True)
+        journals = tuple(np.union1d(ids, more) if len(more) else ids for ids, more in pairs)
+        return replace(other, journals=journals)
 
     def read_in_cohort(self, bindings: Ints, journals: Ints) -> npt.NDArray[np.bool_]:
         """Whether each journal is read in the cohort of the binding beside it."""

@@ -6,7 +6,7 @@ the last commit left it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -102,6 +102,17 @@ class JournalReads:
         self._new = listed[~np.isin(listed, before)]
         return [Tag(tag) for tag in before[~np.isin(before, listed)].tolist()]
 
+    def changed(self, made: Sequence[JournalInfo], gone: Sequence[int], highest: int) -> list[Tag]:
+        """The same, of the journals that were made and are gone since the last list."""
+        before = self.catalog
+        left = before.without(np.array(gone, np.int64)) if gone else before
+        more = catalog_of(self._read, made, highest)
+        self.catalog = left.with_more(more)
+        self._new = more.tags()[~np.isin(more.tags(), left.tags())]
+        if left is before:
+            return []
+        return [Tag(tag) for tag in np.setdiff1d(before.tags(), left.tags()).tolist()]
+
     def stop(self, tags: Sequence[Tag]) -> list[Send]:
         """Read these tags no longer."""
         by_reader: dict[int, list[Tag]] = {}
@@ -137,15 +148,19 @@ class JournalReads:
             by_reader.setdefault(reader, []).extend(tags)
             for tag in tags:
                 self.names[tag], self.readers[tag] = journal.name, reader
-        shown = self._shown_by_reader(context.shown)
+        shown = self._shown_by_reader(context.shown, new_tags.values())
         nothing = ShownClock.empty()
         return [
             Send(reader, self._start(tags, context, shown.get(reader, nothing)))
             for reader, tags in by_reader.items()
         ]
 
-    def _shown_by_reader(self, shown: ShownClock) -> dict[int, ShownClock]:
-        """The shown clocks of tags that are read, by the slice that reads them."""
+    def _shown_by_reader(
+        self, shown: ShownClock, started: Iterable[Sequence[Tag]]
+    ) -> dict[int, ShownClock]:
+        """The shown clocks of tags that start now, by the slice that reads them."""
+        tags = np.array([tag for some in started for tag in some], np.int64)
+        shown = shown.take(np.isin(shown.tag, tags))
         readers = np.array([self.readers.get(Tag(tag), -1) for tag in shown.tag.tolist()], np.int64)
         order = np.argsort(readers, kind="stable")
         edges = np.flatnonzero(np.diff(readers[order])) + 1

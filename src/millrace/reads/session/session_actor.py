@@ -48,18 +48,20 @@ class SessionActor:
         """For looking at, under `changed`."""
         return self._state
 
-    def list_journals(self, now_ms: int) -> int:
-        """List the journals, and start to read the selected ones.
+    def list_journals(self, now_ms: int, since: int = -1) -> int:
+        """List the journals, or those that came and went since, and start to read selected ones.
 
         Returns the version that was listed, to be watched from.
         """
         with self._lock:
             deferred = self._state.deferred_reports
-        listed = self._broker.watch(-1)
+        listed = self._broker.changed_journals(since)
         with self._lock:
-            first_offsets = self._broker.start_offsets(self._state.unread(listed.journals))
+            first_offsets = self._broker.start_offsets(self._state.unread(listed.made))
             self._perform(
-                self._state.on_journals(listed.journals, first_offsets, now_ms, deferred=deferred)
+                self._state.on_journals(
+                    listed.made, first_offsets, now_ms, deferred=deferred, gone=listed.gone
+                )
             )
             self.changed.notify_all()  # A caller may have waited for a journal that is gone.
         return listed.version

@@ -155,21 +155,30 @@ class SessionState:
         now_ms: int,
         *,
         deferred: int = 0,
+        gone: Sequence[int] | None = None,
     ) -> list[SessionAction]:
-        """The journals there are now, listed when so many reports were deferred already."""
+        """The journals there are now, listed when so many reports were deferred already.
+
+        With `gone`, these are the journals that were made since the last list, and `gone` are the
+        ids of those that went.
+        """
         ready, self._deferred = self._deferred[:deferred], self._deferred[deferred:]
         # Journals that these reports name were made before the list: if not in it, they are gone.
         named = [int(report.progress.hints.journal.max(initial=0)) for _, report in ready]
         highest = max([0, *named, *(journal.id for journal in journals)])
-        gone = self.journals.gone(journals, highest)
-        if gone:
-            self.frontier.forget(np.array(gone, np.int64))
+        if gone is None:
+            stopped = self.journals.gone(journals, highest)
+        else:
+            highest = max(highest, self.journals.catalog.highest)
+            stopped = self.journals.changed(journals, gone, highest)
+        if stopped:
+            self.frontier.forget(np.array(stopped, np.int64))
         context = StartContext(
             first_offsets=first_offsets,
             shown=self.whole.shown,
             replay_ends=self._replay_ends if self._prepared else None,
         )
-        sends = self.journals.announce() + self.journals.stop(gone)
+        sends = self.journals.announce() + self.journals.stop(stopped)
         sends += self.journals.start(journals, context)
         self._check_prepared()
         for _, report in ready:

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import xxhash
+from tests.unit.reads.session.test_actor import begun
 
-from millrace.journal.core.book import Layer
+from millrace.journal.core.book import Journal, Layer
 from millrace.journal.core.journal_names import NO_JOURNAL, JournalId, Offset
 from millrace.journal.core.values import JournalInfo
 from millrace.journal.memory import MemoryBroker
@@ -17,7 +18,7 @@ from millrace.keys.consistent_hash import choose, choose_all
 from millrace.reads.model import assignment
 from millrace.reads.model.checkpoint import Checkpoint, ShownClock
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
-from millrace.reads.model.session_messages import StartReads
+from millrace.reads.model.session_messages import CatalogUpdate, StartReads, StopReads
 from millrace.reads.session.journal_reads import JournalReads, Send, StartContext
 
 SCHEMA = pa.schema([("key", pa.int64())])
@@ -78,6 +79,41 @@ def test_one_more_journal_costs_one_more_choice(monkeypatch: pytest.MonkeyPatch)
     assert started(list_all(reads, more)) == {f"j/{MANY + 1}": 5}
     assert len(chosen) == MANY + 1
     assert list_all(reads, more) == []
+
+
+def test_one_more_journal_costs_a_session_that_journal_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = MemoryBroker()
+    broker.create_many([f"j/{number}" for number in range(MANY)], SCHEMA)
+    actor, members = begun(broker, READ)
+    version = broker.watch(-1).version
+    infos, looked_at = Journal.info, list[str]()
+
+    def counted(journal: Journal) -> JournalInfo:
+        looked_at.append(journal.name)
+        return infos(journal)
+
+    monkeypatch.setattr(Journal, "info", counted)
+    one = broker.create("j/one-more", SCHEMA)
+    broker.delete("j/7")
+    looked_at.clear()
+    members.sent.clear()
+    later = actor.list_journals(0, version)
+
+    assert looked_at == ["j/one-more"]
+    assert later == broker.watch(-1).version
+    catalog, stops, starts = members.sent
+    assert isinstance(catalog, CatalogUpdate)
+    assert len(catalog.catalog.tags()) == MANY
+    assert catalog.catalog.highest == one.id
+    assert isinstance(stops, StopReads)
+    assert isinstance(starts, StartReads)
+    assert (len(stops.tags), starts.names) == (1, ("j/one-more",))
+    members.sent.clear()
+    assert actor.list_journals(0, version) == later, "what changed is named twice, and done once"
+    assert [type(message) for message in members.sent] == [CatalogUpdate]
+    broker.close()
 
 
 def test_a_journal_that_is_gone_stops_and_starts_anew_under_another_id() -> None:
