@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -22,7 +23,7 @@ from millrace.reads.model.tags import Ints, bindings_of, journals_of, tags_of
 _OWN: Final = "millrace"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # Without slots, for what is computed once.
 class JournalCatalog:
     """The journals of each binding, in order, as of a moment."""
 
@@ -33,20 +34,30 @@ class JournalCatalog:
     highest: JournalId
     """Journals above it may exist and are not known here."""
 
+    @cached_property
+    def runs(self) -> tuple[Ints, ...]:
+        """The journals as runs, for messages: every slice gets the same."""
+        return tuple(runs_of(ids) for ids in self.journals)
+
     def tags(self) -> Ints:
         """The tags of all journals that are read."""
         return np.concatenate([tags_of(number, ids) for number, ids in enumerate(self.journals)])
 
-    def without(self, gone: Ints) -> JournalCatalog:
-        """The same without these journals."""
-        kept = tuple(ids[~np.isin(ids, gone)] for ids in self.journals)
-        return replace(self, journals=kept)
-
-    def with_more(self, other: JournalCatalog) -> JournalCatalog:
-        """With the journals of another catalog of the same read, as of its moment."""
+    def without(self, other: JournalCatalog) -> JournalCatalog:
+        """The journals that are not in another catalog of the same read, which may be large."""
         pairs = zip(self.journals, other.journals, strict=True)
-        journals = tuple(np.union1d(ids, more) if len(more) else ids for ids, more in pairs)
-        return replace(other, journals=journals)
+        return replace(self, journals=tuple(ids[~_among(ids, others)] for ids, others in pairs))
+
+    def among(self, journals: Ints) -> JournalCatalog:
+        """Only these journals, sorted: a few of very many."""
+        return replace(
+            self, journals=tuple(journals[_among(journals, ids)] for ids in self.journals)
+        )
+
+    def changed(self, more: JournalCatalog, gone: JournalCatalog) -> JournalCatalog:
+        """Without some of its journals, and with those of a later catalog that are not here."""
+        parts = zip(self.journals, more.journals, gone.journals, strict=True)
+        return replace(more, journals=tuple(_changed(*part) for part in parts))
 
     def read_in_cohort(self, bindings: Ints, journals: Ints) -> npt.NDArray[np.bool_]:
         """Whether each journal is read in the cohort of the binding beside it."""
@@ -127,6 +138,14 @@ def read_under(binding: Binding, journals: Sequence[JournalInfo]) -> list[Journa
 def _below(prefix: str, journals: Sequence[JournalInfo]) -> list[JournalInfo]:
     is_below = names_under(prefix, (journal.name for journal in journals))
     return [journal for journal, taken in zip(journals, is_below, strict=True) if taken]
+
+
+def _changed(ids: Ints, more: Ints, gone: Ints) -> Ints:
+    if len(gone):
+        ids = np.delete(ids, np.searchsorted(ids, gone))
+    if len(more) and len(ids) and more[0] < ids[-1]:
+        return np.sort(np.append(ids, more))
+    return np.append(ids, more) if len(more) else ids
 
 
 def _among(values: Ints, sorted_ids: Ints) -> npt.NDArray[np.bool_]:

@@ -104,14 +104,11 @@ class JournalReads:
 
     def changed(self, made: Sequence[JournalInfo], gone: Sequence[int], highest: int) -> list[Tag]:
         """The same, of the journals that were made and are gone since the last list."""
-        before = self.catalog
-        left = before.without(np.array(gone, np.int64)) if gone else before
-        more = catalog_of(self._read, made, highest)
-        self.catalog = left.with_more(more)
-        self._new = more.tags()[~np.isin(more.tags(), left.tags())]
-        if left is before:
-            return []
-        return [Tag(tag) for tag in np.setdiff1d(before.tags(), left.tags()).tolist()]
+        went = self.catalog.among(np.sort(np.array(gone, np.int64)))
+        more = catalog_of(self._read, made, highest).without(self.catalog)
+        self.catalog = self.catalog.changed(more, went)
+        self._new = more.tags()
+        return [Tag(tag) for tag in went.tags().tolist()]
 
     def stop(self, tags: Sequence[Tag]) -> list[Send]:
         """Read these tags no longer."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from millrace.journal.core.journal_names import JournalId
 from millrace.journal.core.number_ranges import Int64
 from millrace.reads.model.coordinated_read import CohortNumber
-from millrace.reads.model.journal_catalog import JournalCatalog, ids_of, runs_of
+from millrace.reads.model.journal_catalog import JournalCatalog, ids_of
 from millrace.reads.model.tags import Ints
 from millrace.transport.flight.wire import wrong
 
@@ -32,7 +32,7 @@ class CatalogFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def write_catalog(catalog: JournalCatalog) -> CatalogFields:
     """As it is sent."""
-    runs = tuple(write_ints(runs_of(ids)) for ids in catalog.journals)
+    runs = tuple(write_ints(runs) for runs in catalog.runs)
     return CatalogFields(tuple(catalog.cohorts), runs, catalog.highest)
 
 
