@@ -27,7 +27,7 @@ def filled(chunks: int) -> tuple[Chunks, dict[tuple[int, int], tuple[int, int, i
         columns |= {"_mr_offset": range(ROWS), "_mr_producer": [7] * ROWS}
         columns |= {"_mr_clock": values + 1, "_mr_flag": [0] * ROWS, "value": values}
         rows = pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
-        owners = values % MEMBERS
+        owners = (values % MEMBERS).astype(np.uint16)
         tags = np.full(ROWS, number, np.int64)
         binding = number % 2
         place = held.add(chunk_of(binding, tags, rows, owners, sequences.number))
