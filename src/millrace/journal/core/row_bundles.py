@@ -29,6 +29,7 @@ ALONE_BYTES: Final = 64 * 1024
 _FORMATS_MAX: Final = 1024
 _PREFIX_BYTES: Final = 8
 """What a message begins with: a mark, and the length of its head."""
+Bytes = bytes | memoryview | pa.Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,13 @@ class Formats:
         return format_
 
 
-def messages(data: bytes | memoryview | pa.Buffer, stored: pa.Schema) -> list[pa.RecordBatch]:
+def messages(data: Bytes, stored: pa.Schema) -> list[pa.RecordBatch]:
     """The batches of messages that follow each other, without a copy."""
     content = pa.py_buffer(data)
     if content.size > _PREFIX_BYTES:
         # Most are a single message, for which a reader takes longer than decoding.
         message = pa.ipc.read_message(content)
-        head = int.from_bytes(content[4:_PREFIX_BYTES].to_pybytes(), "little")
+        head = int.from_bytes(content[4:_PREFIX_BYTES], "little")
         if _PREFIX_BYTES + head + message.body.size == content.size:
             return [pa.ipc.read_record_batch(message, stored)]
     reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(content))
@@ -130,7 +131,7 @@ class Bundle:
     """Messages or batches of one format, and whose rows they hold."""
 
     format: Format
-    parts: list[bytes | memoryview | pa.Buffer] = field(default_factory=list)
+    parts: list[Bytes] = field(default_factory=list)
     whose: list[int] = field(default_factory=list)
     """Numbers of journals; each with the rows from `begins` on, `counts` of them."""
     begins: list[int] = field(default_factory=list)
@@ -175,11 +176,10 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class SpotPart:
-    """What a reader takes of a spot now."""
+    """What a reader takes of a spot now; `is_last`: also the last row."""
 
     spot: FileSpot
     is_last: bool
-    """Whether it takes the last row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +346,7 @@ class Packing:
         self,
         whose: int,
         form: Format,
-        data: bytes | memoryview | pa.Buffer,
+        data: Bytes,
         *,
         rows: int,
         begin: int,
