@@ -29,7 +29,6 @@ ALONE_BYTES: Final = 64 * 1024
 _FORMATS_MAX: Final = 1024
 _PREFIX_BYTES: Final = 8
 """What a message begins with: a mark, and the length of its head."""
-Bytes = bytes | memoryview | pa.Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +69,13 @@ class Formats:
         return format_
 
 
-def messages(data: Bytes, stored: pa.Schema) -> list[pa.RecordBatch]:
+def messages(data: bytes | memoryview | pa.Buffer, stored: pa.Schema) -> list[pa.RecordBatch]:
     """The batches of messages that follow each other, without a copy."""
     content = pa.py_buffer(data)
     if content.size > _PREFIX_BYTES:
         # Most are a single message, for which a reader takes longer than decoding.
         message = pa.ipc.read_message(content)
-        head = int.from_bytes(content[4:_PREFIX_BYTES], "little")
+        head = int.from_bytes(content[4:_PREFIX_BYTES].to_pybytes(), "little")
         if _PREFIX_BYTES + head + message.body.size == content.size:
             return [pa.ipc.read_record_batch(message, stored)]
     reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(content))
@@ -131,7 +130,7 @@ class Bundle:
     """Messages or batches of one format, and whose rows they hold."""
 
     format: Format
-    parts: list[Bytes] = field(default_factory=list)
+    parts: list[bytes | memoryview | pa.Buffer] = field(default_factory=list)
     whose: list[int] = field(default_factory=list)
     """Numbers of journals; each with the rows from `begins` on, `counts` of them."""
     begins: list[int] = field(default_factory=list)
@@ -346,7 +345,7 @@ class Packing:
         self,
         whose: int,
         form: Format,
-        data: Bytes,
+        data: bytes | memoryview | pa.Buffer,
         *,
         rows: int,
         begin: int,
