@@ -12,7 +12,7 @@ from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import SparkQuery
 from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
-from millrace.shuffle.reports import ParquetWritten, QueryReport
+from millrace.shuffle.reports import ParquetWritten, QueryReport, TableWritten
 from millrace.spark.frames.rows_as_frames import (
     dataset_column,
     spark_rows,
@@ -72,6 +72,9 @@ class NoRunner:
         raise AssertionError(plan)
 
     def write_parquet(self, plan: Node, *_: object) -> ParquetWritten:
+        raise AssertionError(plan)
+
+    def write_delta(self, plan: Node, *_: object) -> TableWritten:
         raise AssertionError(plan)
 
     def show(self, *_: object, **__: object) -> None:

@@ -11,6 +11,7 @@ from millrace.datasets.dataset import Dataset
 from millrace.errors import UserError
 from millrace.names import path_text
 from millrace.spark.workspace_runtime import WorkspaceRuntime
+from millrace.tables.delta.log_folder import is_reached
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -194,10 +195,11 @@ class DataFrameReader:
             if not path:
                 raise UserError("load() has no path\n  to fix: name a file or a folder")
             return self._runtime.datasets.read_files(path, form)
-        if form == "delta" and self._is_native_delta and isinstance(path, str | os.PathLike):
+        text = path_text(path, "load") if isinstance(path, str | os.PathLike) else None
+        if form == "delta" and self._is_native_delta and text is not None and is_reached(text):
             given = self._options.get("versionAsOf")
             version = None if given is None else int(given)
-            return self._runtime.datasets.read_delta(path_text(path, "load"), version, None)
+            return self._runtime.datasets.read_delta(text, version, None)
         reader, paths = self._reader(), None if path is None else _whole_paths(path)
         frame = reader.load() if paths is None else reader.load(paths)
         return self._frame(frame, [self._format, paths])

@@ -28,7 +28,7 @@ from millrace.plan.plan_modes import modes_in
 from millrace.plan.planner.plan_depth import check_plan_size
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.spark_analyzer import SparkAnalyzer
-from millrace.shuffle.reports import ParquetWritten, QueryReport
+from millrace.shuffle.reports import ParquetWritten, QueryReport, TableWritten
 from millrace.sql.expressions import as_user_error
 from millrace.sql.name_checks import check_distinguishable
 from millrace.sql.sql_mode import SqlMode, in_mode
@@ -89,6 +89,16 @@ class PlanRunner(Protocol):
         options: StorageOptions,
     ) -> ParquetWritten:
         """Write the rows of a plan as Parquet files."""
+
+    def write_delta(
+        self,
+        plan: Node,
+        uri: str,
+        mode: str,
+        partition_by: tuple[str, ...] | None,
+        options: StorageOptions,
+    ) -> TableWritten:
+        """Write the rows of a plan into a Delta table."""
 
     def show(self, rows: pa.Table, count: int, *, truncate: bool | int, vertical: bool) -> None:
         """Print rows as Spark does."""

@@ -14,13 +14,16 @@ from millrace.datasets.dataset_base import DatasetBase
 from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.identity.schemas import plain_schema
+from millrace.names import path_text
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.relation import Relation
-from millrace.shuffle.reports import ParquetWritten, QueryReport
+from millrace.shuffle.reports import ParquetWritten, QueryReport, TableWritten
 from millrace.sql.name_checks import check_rows
 from millrace.sql.sql_mode import folded
+from millrace.storage.file_systems import is_remote
 from millrace.storage.storage_options import storage_options as access_options
+from millrace.tables.delta.log_folder import local_table
 from millrace.tables.postgres.database import Database
 from millrace.tables.postgres.database_address import Password, database_address
 from millrace.tables.postgres.whole_write import WriteMode, whole_write
@@ -264,6 +267,39 @@ class DatasetResults(DatasetBase):
                 return written
             ready = [self.to_batches()]  # The query runs now, and not within a transaction.
             return write.write(database, lambda: ready.pop() if ready else self.to_batches())
+
+    def write_delta(
+        self,
+        uri: str | os.PathLike[str],
+        mode: str = "append",
+        *,
+        partition_by: str | Sequence[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> TableWritten:
+        """Write the rows into a Delta table, in one commit. It is made if there is none.
+
+        If the write is cut off and made again, in this process or a later one, its rows are
+        committed once. When it has come to its end, the next call is another write.
+
+        Args:
+            uri: a folder on a disk that all hosts share, or an address at s3://, gs:// or abfss://.
+            mode: "append", or "overwrite" for these rows in place of all others.
+            partition_by: the partition columns of a table that is made.
+            storage_options: how a bucket is reached if the environment does not say.
+
+        Example:
+            >>> written = orders.write_delta("tables/all-orders", mode="overwrite")
+            >>> ws.read_delta("tables/all-orders", version=written.version).count()
+            3
+        """
+        check_unique_labels(self._relation, "write_delta()")
+        text = path_text(uri, "write_delta")
+        where = text if is_remote(text) else local_table(text)
+        by = (partition_by,) if isinstance(partition_by, str) else partition_by
+        options = access_options(storage_options)
+        return self._runner.write_delta(
+            self._plan, where, mode, None if by is None else tuple(by), options
+        )
 
     def run(self) -> QueryReport:
         """Save the rows in the workspace, and report what ran, what was reused and why.

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from millrace.datasets.dataset_results import DatasetResults
+from millrace.extras import missing_modules
+from millrace.tables.delta.log_folder import is_reached
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrameWriter, DataFrameWriterV2
@@ -153,6 +155,11 @@ class DatasetWriter:
             kind = "none" if compression == "uncompressed" else compression
             chosen._dataset.write_parquet(path, _MODES[chosen._mode], compression=kind)
             return
+        if path is not None and chosen._is_delta and is_reached(os.fspath(path)):
+            by_columns = [name for _, names in chosen._calls for name in _flat(names)]
+            mode = "overwrite" if chosen._mode == "overwrite" else "append"
+            chosen._dataset.write_delta(path, mode, partition_by=by_columns or None)
+            return
         text = None if path is None else os.fspath(path)
         chosen._by_spark(lambda writer: writer.save(text))
 
@@ -181,6 +188,14 @@ class DatasetWriter:
             and self._options.keys() <= _OWN_OPTIONS
         )
 
+    @property
+    def _is_delta(self) -> bool:
+        """Whether rows are written as `write_delta` does; else Spark's connector writes them."""
+        partitions = all(method == "partitionBy" for method, _ in self._calls)
+        is_known = self._mode in ("append", "overwrite") and not self._options
+        is_ours = self._format == "delta" and is_known and partitions
+        return is_ours and not missing_modules("delta")
+
     def _by_spark(self, write: Callable[[DataFrameWriter], None]) -> None:
         writer = self._dataset.to_spark().write.format(self._format).options(**self._options)
         if self._mode is not None:
@@ -188,6 +203,11 @@ class DatasetWriter:
         for method, arguments in self._calls:
             writer = getattr(writer, method)(*arguments)
         write(writer)
+
+
+def _flat(names: Sequence[Any]) -> list[str]:
+    """Names of columns, given one by one or as a list."""
+    return [one for name in names for one in ([name] if isinstance(name, str) else name)]
 
 
 def _call(

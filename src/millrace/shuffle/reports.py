@@ -113,6 +113,18 @@ class QueryReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableWritten:
+    """What a dataset wrote into a table of others."""
+
+    table: str
+    version: int | None
+    """The version of the table; None if the commit of an interrupted write was there already."""
+    files: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetWritten:
     """What `write_parquet` wrote.
 

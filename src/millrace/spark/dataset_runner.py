@@ -19,7 +19,7 @@ from millrace.plan.planner.stage_pictures import explain_fully, explain_html
 from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.scan.input_files import Paths
-from millrace.shuffle.reports import ParquetWritten, QueryReport
+from millrace.shuffle.reports import ParquetWritten, QueryReport, TableWritten
 from millrace.sql.sql_mode import DEFAULT, SqlMode
 from millrace.sql.text_limits import limits_of
 from millrace.storage.storage_options import StorageOptions
@@ -198,6 +198,30 @@ class DatasetRunner:
                         runner, workspace, answer, draft, compression
                     )
                 )
+
+    def write_delta(
+        self,
+        plan: Node,
+        uri: str,
+        mode: str,
+        partition_by: tuple[str, ...] | None,
+        options: StorageOptions,
+    ) -> TableWritten:
+        """Write the rows of a plan into a Delta table; wrong rows are refused before they run."""
+        from millrace.execute.results import table_results  # noqa: PLC0415 - as above
+        from millrace.spark.query_start import run_query  # noqa: PLC0415 - as above
+        from millrace.spark.spark_tasks import SparkTaskRunner  # noqa: PLC0415 - as above
+        from millrace.tables.delta.delta_target import DeltaTarget  # noqa: PLC0415 - as above
+
+        target = DeltaTarget(uri=uri, partition_by=partition_by, options=options)
+        table_results.check_table(target, mode, plan.schema, self.config)
+        workspace = self._workspace()
+        with limits_of(self.config):
+            spark = self._spark()
+            runner = SparkTaskRunner(spark, self.config)
+            return run_query(spark, workspace, plan).with_answer(
+                lambda answer: table_results.write_table(runner, workspace, answer, target, mode)
+            )
 
     def table_frame(self, rows: pa.Table) -> DataFrame:
         """Rows of this process as a DataFrame."""

@@ -25,6 +25,7 @@ from millrace.tables.delta.delta_log import (
     TableState,
     advanced,
     commit_name,
+    read_files,
     read_state,
     to_lines,
 )
@@ -87,6 +88,30 @@ class DeltaCommits:
         info = {"operation": "WRITE", "operationParameters": parameters, "isBlindAppend": True}
         info["operationMetrics"] = metrics
         return self.commit_actions(actions, info, place=place, mode="append")
+
+    def overwrite(
+        self, files: Sequence[TableFile], *, before: int | None, place: int
+    ) -> TableCommit | None:
+        """Commit files in place of all that the table has then; see `commit`."""
+        added = [json.loads(file.about) for file in files]
+        columns = {json.dumps(about["columns"], sort_keys=True) for about in added}
+
+        def actions(state: TableState) -> list[Action] | None:
+            if state.places.get(self._application) != before:
+                return None
+            self._check(state, columns)
+            if state.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
+                raise UserError(
+                    f"{self._who}: the rows of {self._folder.uri} cannot be replaced\n"
+                    "  found: delta.appendOnly is true\n  to fix: append, or change that property"
+                )
+            now_ms = time.time_ns() // 1_000_000
+            there = read_files(self._folder, state.version)
+            removed: list[Action] = [{"remove": _removal(add, now_ms)} for add in there]
+            return [*removed, *({"add": about["add"]} for about in added)]
+
+        info = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite"}}
+        return self.commit_actions(actions, info, place=place, mode="overwrite")
 
     def commit_actions(
         self,
@@ -226,6 +251,14 @@ class DeltaCommits:
             _LOG.warning("no checkpoint of %s at %d: %s", self._folder.uri, version, error)
         with contextlib.suppress(StorageError):
             self._folder.remove_drafts(self._folder.log_names())
+
+
+def _removal(add: Action, now_ms: int) -> Action:
+    """The action that removes a file."""
+    kept = ("path", "partitionValues", "size", "tags", "deletionVector")
+    there = {name: add[name] for name in kept if add.get(name) is not None}
+    more = {"deletionTimestamp": now_ms, "dataChange": True, "extendedFileMetadata": True}
+    return {**there, **more}
 
 
 def _for_delta_rs(add: Action) -> Action:

@@ -139,6 +139,11 @@ def table_folder(uri: str, options: StorageOptions, config: Config) -> TableFold
     return TableFolder(local_table(uri), None)
 
 
+def is_reached(uri: str) -> bool:
+    """Whether a table of this address can be reached; others are Spark's alone, as `dbfs:/`."""
+    return is_remote(uri) or uri.startswith("file:") or ":" not in uri.partition("/")[0]
+
+
 def local_table(uri: str) -> str:
     """The absolute path of a table on a disk; refuses other urls."""
     plain = uri.removeprefix("file:")

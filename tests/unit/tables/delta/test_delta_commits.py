@@ -25,7 +25,7 @@ from tests.unit.tables.delta.delta_kit import (
 from millrace.errors import DataLost, SchemaMismatch, StorageError, UserError
 from millrace.tables.delta import delta_commits
 from millrace.tables.delta.delta_log import advanced, read_files, read_state
-from millrace.tables.delta.log_folder import TableFolder
+from millrace.tables.delta.log_folder import TableFolder, is_reached
 
 X = pa.schema([("x", pa.int64())])
 
@@ -295,6 +295,13 @@ def test_drafts_of_killed_processes_are_removed_when_they_are_old(tmp_path: Path
     assert ".millrace-old.tmp" not in os.listdir(log)
     assert ".millrace-new.tmp" in os.listdir(log)
     assert seen(tmp_path / "t") == [1]
+
+
+def test_addresses_that_only_spark_reaches() -> None:
+    for ours in ("t", "/a/t:1", "file:/a", "file:///a", "s3://b/t", "abfss://c@a.dfs/t"):
+        assert is_reached(ours), ours
+    for theirs in ("dbfs:/t", "wasbs://c@a/t", "hive:t"):
+        assert not is_reached(theirs), theirs
 
 
 def test_addresses_of_tables(tmp_path: Path) -> None:
