@@ -190,6 +190,8 @@ class Limits:
     """How long a broker that was asked to end may take before it is killed."""
 
     # Pipelines.
+    partition_folders_max: int = 10_000
+    """Partition folders that one commit of a sink, or one file of a result, is spread over."""
     job_steps_max: int = 300
     """Of how many sources, steps and sinks a job consists."""
     job_publish_bytes: int = 1 * MIB

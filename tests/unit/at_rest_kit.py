@@ -131,7 +131,7 @@ def _job(ws: Workspace, seed: int) -> None:
         first=0,
         next=5,
     )
-    ws.journals.append(FILES, sink_files.to_rows(file))
+    ws.journals.append(FILES, sink_files.to_rows([file]))
 
 
 def _large(ws: Workspace, seed: int) -> None:

@@ -151,7 +151,7 @@ def test_a_sinks_record_removes_no_file_that_no_sink_wrote(mill: Path, name: str
     )
 
     with pytest.raises(Corrupt, match="journal x cannot be read as the record of a sink"):
-        sink_files.from_rows(pa.Table.from_batches([sink_files.to_rows(file)]), journal="x")
+        sink_files.from_rows(pa.Table.from_batches([sink_files.to_rows([file])]), journal="x")
 
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "large/../../secret", "token"])

@@ -153,6 +153,8 @@ class ParquetSink(JobNode):
     path: str
     options: StorageOptions = field(default=StorageOptions(), repr=False)
     """How its bucket is reached; no part of what the job is."""
+    partition_by: tuple[str, ...] = ()
+    """Columns whose values name folders below it."""
 
 
 class OtherWorkspace(Protocol):

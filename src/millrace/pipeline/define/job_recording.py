@@ -178,7 +178,8 @@ def _identity(node: job_model.Anything) -> Mapping[str, str]:
         case job_model.KeyBy():
             return {"keys": ", ".join(node.keys)}
         case job_model.ParquetSink():
-            return {"path": node.path}
+            by = {"partition by": ", ".join(node.partition_by)} if node.partition_by else {}
+            return {"path": node.path, **by}
         case job_model.JournalSink():
             there = node.workspace
             return {"journal": node.journal} | ({} if there is None else {"workspace": there.path})

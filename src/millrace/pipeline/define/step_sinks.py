@@ -25,6 +25,7 @@ from millrace.pipeline.define.step_checks import (
 from millrace.pipeline.define.step_options import options_of
 from millrace.pipeline.define.user_functions import calling_of
 from millrace.pipeline.large.large_values import loaded_schema
+from millrace.scan.partition_paths import check_partition_by
 from millrace.storage.file_systems import is_remote
 from millrace.storage.storage_options import storage_options as storage_options_of
 from millrace.tables.delta.delta_target import DeltaTarget
@@ -61,16 +62,21 @@ class StepSinks:
         path: str | os.PathLike[str],
         name: str | None = None,
         *,
+        partition_by: str | Sequence[str] = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         """Write the rows as Parquet files into a folder or a part of a bucket, each row into one.
 
+        With `partition_by` there is a folder for the values of these columns, named as Spark does:
+        `day=2024-05-01/`. They are whole numbers, texts, dates or booleans.
         `storage_options` say how to reach the bucket, where the environment does not.
 
         Example:
             >>> texts.sink_parquet("listing/")
         """
         call, full, options = sink_target(path, storage_options)
+        by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        check_partition_by(call, loaded_schema(plain_schema(self.schema)), by)
         self._graph.take_target(full, call)
         self._graph.add(
             job_model.ParquetSink(
@@ -79,6 +85,7 @@ class StepSinks:
                 schema=self.schema,
                 path=full,
                 options=options,
+                partition_by=by,
             )
         )
 

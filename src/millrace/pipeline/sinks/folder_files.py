@@ -79,6 +79,8 @@ class DiskFiles:
     def __init__(self, path: str) -> None:
         """Nothing is read yet."""
         self._path = path
+        self._changed = {path}
+        """Folders whose names are to be made durable."""
 
     def is_file(self) -> bool:
         """See `FolderFiles.is_file`."""
@@ -139,6 +141,8 @@ class DiskFiles:
         with storage_errors(f"naming {target}"):
             if not os.path.exists(source):
                 return os.path.exists(target)
+            _make_folders(os.path.dirname(target))
+            self._changed.add(os.path.dirname(target))
             fault("sink.file.before_rename")
             try:
                 os.rename(source, target)
@@ -154,11 +158,13 @@ class DiskFiles:
                 os.unlink(os.path.join(self._path, name))
             except FileNotFoundError:
                 return
+            self._changed.add(os.path.dirname(os.path.join(self._path, name)))
 
     def sync(self) -> None:
         """See `FolderFiles.sync`."""
         with storage_errors(f"syncing {self._path}"):
-            sync_folder(self._path)
+            for folder in self._changed:
+                sync_folder(folder)
 
 
 class BucketFiles:
@@ -226,14 +232,19 @@ def place_of(path: str) -> str:
 
 def _visible_below(path: str) -> Iterator[str]:
     for folder, folders, files in os.walk(path, onerror=_raise_unless_missing):
-        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        folders[:] = [name for name in folders if not _is_hidden(name)]
         for name in files:
             if _is_visible([name]):
                 yield os.path.relpath(os.path.join(folder, name), path)
 
 
+def _is_hidden(folder: str) -> bool:
+    """Whether readers leave a folder out; one of a column's values they do not."""
+    return folder.startswith(".") or (folder.startswith("_") and "=" not in folder)
+
+
 def _is_visible(parts: list[str]) -> bool:
-    hidden = any(part.startswith((".", "_")) for part in parts)
+    hidden = parts[-1].startswith((".", "_")) or any(map(_is_hidden, parts[:-1]))
     return not hidden and parts[-1].lower().endswith(".parquet")
 
 

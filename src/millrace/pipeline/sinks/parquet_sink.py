@@ -3,7 +3,8 @@
 A file is written under a hidden name and synced. One transaction records it and commits the offset.
 Only then does it get its final name, in a bucket by a copy, and only if the record names it: so the
 files that readers see are exactly those of committed ranges, whichever worker dies or wakes up
-late. The next worker names recorded files that do not have their final name yet.
+late. The next worker names recorded files that do not have their final name yet. With partition
+folders a range has a file in each folder that its rows belong to.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from millrace.pipeline.sinks.row_groups import group_rows, row_groups
 from millrace.pipeline.sinks.sink_files import RecordedFile
 from millrace.pipeline.sinks.sink_folder import SinkFolder
 from millrace.pipeline.sinks.sink_port import NothingPrepared, Prepared, SinkSettings
+from millrace.scan.partition_paths import by_folder
 from millrace.storage.file_systems import is_remote
 from millrace.storage.store import storage_errors
 
@@ -104,7 +106,10 @@ class ParquetWriter:
         self._group = sink_files.named_group(hop.job, hop.name)
         self._folder = patiently(lambda: _folder(hop, broker, settings.config), settings.config)
         self._stored = plain_schema(hop.output)
-        self._schema = large.loaded_schema(self._stored)
+        assert isinstance(hop.sink, ParquetSink)
+        self._by = hop.sink.partition_by
+        kept = [field for field in self._stored if field.name not in self._by]
+        self._schema = large.loaded_schema(pa.schema(kept))
 
     def recover(self, journal: str, journal_id: int) -> int | None:  # noqa: ARG002
         """See `SinkWriter.recover`."""
@@ -128,7 +133,37 @@ class ParquetWriter:
         self._folder.check_mine()
         if not rows:
             return NothingPrepared()  # The offset moves, and there is no file.
-        unfinished = self._folder.new_name(journal_id, first, next)
+        files = _Files(self, self._journal)
+        try:
+            for folder, group in self._by_folder(rows, where):
+                files.recorded.append(self._file(folder, group, journal_id, (first, next)))
+        except BaseException:
+            files.abandon()
+            raise
+        return files
+
+    def _by_folder(
+        self, rows: Sequence[pa.RecordBatch], where: str
+    ) -> Iterator[tuple[str, Sequence[pa.RecordBatch]]]:
+        """The rows of each partition folder; all of them without such folders."""
+        if not self._by:
+            yield "", rows
+            return
+        table = pa.Table.from_batches(rows, self._stored)
+        most = self._settings.config.partition_folders_max
+        for folder, group in by_folder(table, self._by, most, where):
+            yield f"{folder}/", group.to_batches()
+
+    def _file(
+        self,
+        folder: str,
+        rows: Sequence[pa.RecordBatch],
+        journal_id: int,
+        offsets: tuple[int, int],
+    ) -> RecordedFile:
+        """Write a file of one folder, under a name that readers do not see."""
+        first, next_ = offsets
+        unfinished = self._folder.new_name(journal_id, first, next_)
         path = self._folder.files.written_at(unfinished, self._settings.scratch)
         with storage_errors(f"writing {path} on host {socket.gethostname()}"):
             try:
@@ -138,18 +173,17 @@ class ParquetWriter:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
                 raise
-        file = RecordedFile(
+        return RecordedFile(
             folder=self._folder.path,
-            name=f"{sink_files.file_name(journal_id, first, next)}.parquet",
+            name=f"{folder}{sink_files.file_name(journal_id, first, next_)}.parquet",
             unfinished=unfinished,
             rows=sum(batch.num_rows for batch in rows),
             bytes=size,
             checksum=checksum,
             journal_id=journal_id,
             first=first,
-            next=next,
+            next=next_,
         )
-        return _File(self, self._journal, file)
 
     def close(self) -> None:
         """See `SinkWriter.close`."""
@@ -205,27 +239,28 @@ class ParquetWriter:
         return size, checksum
 
 
-class _File:
-    """A file that waits for its transaction."""
+class _Files:
+    """Files that wait for their transaction."""
 
-    def __init__(self, writer: ParquetWriter, journal: str, file: RecordedFile) -> None:
+    def __init__(self, writer: ParquetWriter, journal: str) -> None:
         self._writer = writer
         self._journal = journal
-        self._file = file
+        self.recorded: list[RecordedFile] = []
         self._is_added = False
 
     def add_to(self, transaction: Transaction) -> None:
         self._is_added = True
-        transaction.append(self._journal, sink_files.to_rows(self._file))
+        transaction.append(self._journal, sink_files.to_rows(self.recorded))
 
     def finish(self) -> None:
         """Rename recorded files only: a worker that wakes up late renames none of its own."""
-        assert self._is_added, "the file was not part of a transaction"
+        assert self._is_added, "the files were not part of a transaction"
         self._writer.name_recorded()
 
     def abandon(self) -> None:
         if not self._is_added:
-            self._writer.take_back(self._file)
+            for file in self.recorded:
+                self._writer.take_back(file)
 
 
 def _folder(hop: Hop, broker: Broker, config: Config) -> SinkFolder:

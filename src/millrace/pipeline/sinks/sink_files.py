@@ -7,6 +7,7 @@ left files beyond it under the name they were written with.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -51,7 +52,8 @@ SCHEMA: Final = pa.schema(
 
 
 _PART: Final = r"part-\d{5,}-\d{20}-\d{20}"
-_NAME: Final = re.compile(rf"{_PART}\.parquet")
+_FOLDER: Final = r"[^/.\0][^/\0]*=[^/\0]+/"
+_NAME: Final = re.compile(rf"(?:{_FOLDER})*{_PART}\.parquet")
 _UNFINISHED: Final = re.compile(rf"\.millrace/{_PART}-[0-9a-f]{{16}}\.unfinished")
 
 
@@ -60,9 +62,9 @@ def file_name(journal_id: int, first: int, next_: int) -> str:
     return f"part-{journal_id:05}-{first:020}-{next_:020}"
 
 
-def to_rows(file: RecordedFile) -> pa.RecordBatch:
-    """A file as a row of the record."""
-    return pa.RecordBatch.from_pylist([asdict(file)], schema=SCHEMA)
+def to_rows(files: Sequence[RecordedFile]) -> pa.RecordBatch:
+    """Files as rows of the record."""
+    return pa.RecordBatch.from_pylist([asdict(file) for file in files], schema=SCHEMA)
 
 
 def from_rows(rows: pa.Table, *, journal: str) -> list[RecordedFile]:

@@ -13,6 +13,7 @@ import pytest
 from tests.unit.pipeline.define.written_kit import VIDEOS, Frame, Written, a_job, a_source, same
 from tests.unit.runner_kit import NoRunner
 
+import millrace as mr
 from millrace.config import Config
 from millrace.datasets.dataset import Dataset
 from millrace.durations import Duration
@@ -341,3 +342,14 @@ def test_the_saved_rows_of_a_step_are_asked_of_the_workspace() -> None:
 
     assert step.to_spark() == "a frame"  # type: ignore[comparison-overlap]
     assert workspace.asked == [("frame", "captions", "videos")]
+
+
+def test_a_sink_refuses_partition_folders_that_its_rows_cannot_have(tmp_path: Path) -> None:
+    with mr.open(tmp_path / "mill", create=True) as ws:
+        ws.journals.create("n", pa.schema([("n", pa.int64()), ("f", pa.float64())]))
+        rows = ws.job("j").source("n", journal="n")
+        with pytest.raises(mr.UserError, match="there is no column 'day' to partition by"):
+            rows.sink_parquet(tmp_path / "out", partition_by="day")
+        with pytest.raises(mr.UnsupportedType, match="folders cannot be named by column 'f'"):
+            rows.sink_parquet(tmp_path / "out", partition_by=["f"])
+        rows.sink_parquet(tmp_path / "out", partition_by="n")

@@ -58,10 +58,19 @@ def hop_of(sink: Sink, schema: pa.Schema = SCHEMA) -> Hop:
     )
 
 
+KEYED = pa.schema([("x", pa.int64()), ("k", pa.string())])
+
+
 def parquet_hop(
-    folder: Path | str, schema: pa.Schema = SCHEMA, options: StorageOptions = NO_OPTIONS
+    folder: Path | str,
+    schema: pa.Schema = SCHEMA,
+    options: StorageOptions = NO_OPTIONS,
+    partition_by: tuple[str, ...] = (),
 ) -> Hop:
-    sink = ParquetSink(name=SINK, schema=schema, path=str(folder), options=options)
+    schema = KEYED if partition_by else schema
+    sink = ParquetSink(
+        name=SINK, schema=schema, path=str(folder), options=options, partition_by=partition_by
+    )
     return hop_of(sink, schema)
 
 
@@ -151,6 +160,29 @@ def child_writes(
     writer.recover("in/0", broker.get("in/0").id)
     os.environ[VARIABLE] = armed(point)[VARIABLE]
     publish(broker, hop, writer, "in/0", (20, None), lease)
+
+
+def publish_folders(
+    broker: Broker, hop: Hop, writer: SinkWriter, next_: int, lease: Lease | None = None
+) -> None:
+    """A range of rows whose values of `k` name three folders."""
+    before = broker.committed(hop.group, "in/0")
+    values = list(range(before or 0, next_))
+    rows = pa.record_batch({"x": values, "k": [f"a/{x % 3}" for x in values]}, schema=KEYED)
+    prepared = writer.prepare(broker.get("in/0").id, [rows], before or 0, next_)
+    with broker.transaction(lease) as t:
+        prepared.add_to(t)
+        t.commit(hop.group, "in/0", next_, expected=before)
+    prepared.finish()
+
+
+def child_writes_folders(mill: str, folder: str, point: str) -> None:
+    broker = EmbeddedBroker.open(mill)
+    hop = parquet_hop(folder, partition_by=("k",))
+    lease, writer = take(broker, hop, "in/0", mill)
+    writer.recover("in/0", broker.get("in/0").id)
+    os.environ[VARIABLE] = armed(point)[VARIABLE]
+    publish_folders(broker, hop, writer, 20, lease)
 
 
 def child_fills_up(mill: str, folder: str, told: str) -> None:

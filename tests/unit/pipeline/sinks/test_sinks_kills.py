@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import duckdb
 import pytest
 from tests.unit.journal.kills_kit import KILLED, in_child, start
 from tests.unit.pipeline.sinks.other_journals_kit import APPENDING
@@ -12,18 +13,21 @@ from tests.unit.pipeline.sinks.sinks_kit import (
     child_fills_up,
     child_works,
     child_writes,
+    child_writes_folders,
     column,
     committed,
     make_input,
     parquet_hop,
     publish,
+    publish_folders,
     seen,
     take,
     unfinished,
 )
 
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
-from millrace.pipeline.sinks import check_sink
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.sinks import check_sink, clear_sink
 from millrace.testing.fault_injection import POINTS
 
 NOT_COMMITTED = (
@@ -143,3 +147,54 @@ def test_rows_are_there_once_whenever_workers_are_killed(mill: Path) -> None:
         assert seen(out) == done
         assert unfinished(out) == []
         broker.close()
+
+
+# With partition folders: a range of offsets is several files.
+def partitioned(out: Path) -> Hop:
+    return parquet_hop(out, partition_by=("k",))
+
+
+def seen_by_folder(out: Path) -> list[tuple[int, str]]:
+    """What DuckDB reads of the folders, the values in their names included."""
+    if not list(out.rglob("*.parquet")):
+        return []
+    found = duckdb.execute(
+        f"SELECT x, k FROM read_parquet('{out}/*/*.parquet', hive_partitioning=true, "
+        "hive_types={'k': VARCHAR}) ORDER BY x"
+    )
+    return found.fetchall()
+
+
+def expected_rows(end: int) -> list[tuple[int, str]]:
+    return [(x, f"a/{x % 3}") for x in range(end)]
+
+
+@pytest.mark.parametrize("point", [*NOT_COMMITTED, "journal.ledger.after_commit", *NAMING])
+def test_a_worker_killed_while_it_writes_partition_folders_is_followed_by_another(
+    tmp_path: Path, point: str
+) -> None:
+    mill, out = tmp_path / "mill", tmp_path / "out"
+    broker = EmbeddedBroker.open(str(mill))
+    make_input(broker, 1, ROWS)
+    check_sink(partitioned(out), broker)
+    broker.close()
+
+    assert in_child(child_writes_folders, str(mill), str(out), point) == KILLED
+
+    broker = EmbeddedBroker.open(str(mill))
+    hop = partitioned(out)
+    done = 0 if point in NOT_COMMITTED else 20
+    assert set(seen_by_folder(out)) <= set(expected_rows(done))
+    lease, writer = take(broker, hop, "in/0", str(mill))
+    writer.recover("in/0", broker.get("in/0").id)
+    assert seen_by_folder(out) == expected_rows(done)
+    assert unfinished(out) == []
+    publish_folders(broker, hop, writer, ROWS, lease)
+    assert seen_by_folder(out) == expected_rows(ROWS)
+    assert sorted(p.name for p in out.iterdir() if p.name != ".millrace") == [
+        f"k=a%2F{n}" for n in range(3)
+    ]
+    check_sink(hop, broker)
+    clear_sink(hop, broker)
+    assert seen_by_folder(out) == []
+    broker.close()
