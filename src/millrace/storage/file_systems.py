@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, urlsplit
@@ -22,6 +22,7 @@ from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import S3Unreachable, StorageError, UserError
 from millrace.storage import object_address
+from millrace.storage.limited_calls import PIECE_BYTES, LimitedCalls
 from millrace.storage.object_clients import try_s
 from millrace.storage.storage_options import StorageOptions
 
@@ -65,6 +66,8 @@ class RemotePath:
     key: str
     behind: str = ""
     """The parameters of the url, from the question mark on."""
+    limited: LimitedCalls = field(repr=False, compare=False)
+    """Gives up calls that take too long, with all their requests."""
 
     @property
     def path(self) -> str:
@@ -78,9 +81,7 @@ class RemotePath:
 
     def at(self, key: str) -> RemotePath:
         """Another path of the same store."""
-        return RemotePath(
-            files=self.files, root=self.root, place=self.place, key=key, behind=self.behind
-        )
+        return replace(self, key=key)
 
     def below(self, name: str) -> RemotePath:
         """A path in this folder."""
@@ -88,55 +89,75 @@ class RemotePath:
 
     def list(self) -> list[tuple[str, int]]:
         """Names of all files below this folder, from there on, and their sizes."""
-        start = len(self.path) + 1
-        return [(info.path[start:], info.size) for info in self._infos()]
+        return [(info.path[len(self.path) + 1 :], info.size) for info in self._infos()]
 
     def written_at(self) -> Sequence[tuple[str, float]]:
         """Names of all files below this folder, and when each of them was written, in seconds."""
-        start = len(self.path) + 1
-        return [(info.path[start:], (info.mtime_ns or 0) / 1e9) for info in self._infos()]
+        infos, start = self._infos(), len(self.path) + 1
+        return [(info.path[start:], (info.mtime_ns or 0) / 1e9) for info in infos]
 
     def _infos(self) -> Iterator[FileInfo]:
         from pyarrow import fs  # noqa: PLC0415 - costs time that others need not spend
 
         chosen = fs.FileSelector(self.path, allow_not_found=True, recursive=True)
         with storage_answers("listing", self.url):
-            yield from (info for info in self.files.get_file_info(chosen) if info.is_file)
+            infos: list[FileInfo] = self.limited(lambda: self.files.get_file_info(chosen))
+        return (info for info in infos if info.is_file)
+
+    @property
+    def _limits_itself(self) -> bool:
+        """Whether each request of the client ends within limits; so do reads, of one request."""
+        return self.files.type_name in ("s3", "hdfs")
 
     def version(self) -> FileVersion | None:
         """The file as it is now; None if there is none."""
+        with storage_answers("looking at", self.url):
+            return self.limited(self._version)
+
+    def _version(self) -> FileVersion | None:
         from pyarrow import fs  # noqa: PLC0415 - as above
 
-        with storage_answers("looking at", self.url):
-            if self.files.type_name == "hdfs":
-                info = self.files.get_file_info(self.path)
-                return FileVersion(info.size, info.mtime_ns, None) if info.is_file else None
-            try:
-                with self.files.open_input_file(self.path) as file:
-                    return FileVersion(file.size(), 0, _tag_of(file.metadata()))
-            except FileNotFoundError:
+        if self.files.type_name == "hdfs":
+            info = self.files.get_file_info(self.path)
+            return FileVersion(info.size, info.mtime_ns, None) if info.is_file else None
+        try:
+            with self.files.open_input_file(self.path) as file:
+                return FileVersion(file.size(), 0, _tag_of(file.metadata()))
+        except FileNotFoundError:
+            return None
+        except OSError:
+            # Some file systems do not tell a folder from an error.
+            if self.files.get_file_info(self.path).type != fs.FileType.File:
                 return None
-            except OSError:
-                # Some file systems do not tell a folder from an error.
-                if self.files.get_file_info(self.path).type != fs.FileType.File:
-                    return None
-                raise
+            raise
 
     def open_file(self) -> pa.NativeFile:
         """The file, of which parts are fetched."""
-        return self.files.open_input_file(self.path)
+        opened = self.limited(lambda: self.files.open_input_file(self.path))
+        return opened if self._limits_itself else self.limited.file(opened)
 
     def open_stream(self, *, unpacked: bool) -> pa.NativeFile:
         """The bytes of the file from its beginning; unpacked if its name says that it is packed."""
-        compression = "detect" if unpacked else None
-        return self.files.open_input_stream(self.path, compression=compression)
+        if self._limits_itself:
+            packing = "detect" if unpacked else None
+            return self.files.open_input_stream(self.path, compression=packing)
+        packed = self.limited(lambda: self.files.open_input_stream(self.path, compression=None))
+        file = self.limited.file(packed)
+        with suppress(TypeError, ValueError):  # By its name it is not packed.
+            if unpacked:
+                return pa.CompressedInputStream(file, pa.Codec.detect(self.key).name)
+        return file
 
     def read(self) -> bytes | None:
         """All bytes of a small file; None if there is none."""
+
+        def read_all() -> bytes:
+            with self.files.open_input_stream(self.path, compression=None) as file:
+                return bytes(file.read())
+
         with storage_answers("reading", self.url):
             try:
-                with self.files.open_input_stream(self.path, compression=None) as file:
-                    return bytes(file.read())
+                return self.limited(read_all)
             except FileNotFoundError:
                 return None
 
@@ -145,15 +166,18 @@ class RemotePath:
         with storage_answers("writing", self.url):
             if self.files.type_name == "hdfs":
                 self.files.create_dir(os.path.dirname(self.path))
-            out = self.files.open_output_stream(self.path, compression=None)
-            out.write(data)
-            out.close()  # Not by `with`: an error would leave a part of it under this name.
+            out = self.limited(lambda: self.files.open_output_stream(self.path, compression=None))
+            view = memoryview(data)
+            for begin in range(0, len(view), PIECE_BYTES):
+                piece = view[begin : begin + PIECE_BYTES]
+                self.limited(lambda piece=piece: out.write(piece))  # type: ignore[misc]
+            self.limited(out.close)  # Not by `with`: an error would leave a part under this name.
 
     def copy(self, target: RemotePath) -> bool:
         """Copy a file within its store, whole; False if it is gone."""
         with storage_answers("copying", self.url):
             try:
-                self.files.copy_file(self.path, target.path)
+                self.limited(lambda: self.files.copy_file(self.path, target.path))
             except FileNotFoundError:
                 return False
             except OSError:
@@ -166,7 +190,7 @@ class RemotePath:
         """Remove a file if it is there."""
         with storage_answers("removing", self.url):
             try:
-                self.files.delete_file(self.path)
+                self.limited(lambda: self.files.delete_file(self.path))
             except FileNotFoundError:
                 return
             except OSError:
@@ -238,8 +262,7 @@ def _open_s3(url: str, split: SplitResult, options: StorageOptions, config: Conf
         value = options.get(name)
         if value is not None:
             environment[variable] = value
-    plain = f"s3://{url.partition('://')[2]}"
-    address = object_address.parse(plain, environment)
+    address = object_address.parse(f"s3://{url.partition('://')[2]}", environment)
     given: dict[str, Any] = {}
     if address.endpoint is not None:
         scheme, _, host = address.endpoint.partition("://")
@@ -257,13 +280,13 @@ def _open_s3(url: str, split: SplitResult, options: StorageOptions, config: Conf
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=config.s3_tries_max),
         **given,
     )
-    behind = f"?{split.query}" if split.query else ""
     return RemotePath(
         files=files,
         root=f"{split.scheme}://{address.bucket}",
         place=address.bucket,
         key="",
-        behind=behind,
+        behind=f"?{split.query}" if split.query else "",
+        limited=LimitedCalls(f"s3://{address.bucket}", config),
     )
 
 
@@ -290,9 +313,9 @@ def _open_gs(url: str, split: SplitResult, options: StorageOptions, config: Conf
         project_id=options.get("project_id"),
         **given,
     )
-    return RemotePath(
-        files=files, root=f"{split.scheme}://{split.netloc}", place=split.netloc, key=""
-    )
+    root = f"{split.scheme}://{split.netloc}"
+    limited = LimitedCalls(root, config)
+    return RemotePath(files=files, root=root, place=split.netloc, key="", limited=limited)
 
 
 def _open_azure(
@@ -300,7 +323,6 @@ def _open_azure(
 ) -> RemotePath:
     from pyarrow import fs  # noqa: PLC0415 - as above
 
-    del config  # Azure's client has limits of its own.
     if not hasattr(fs, "AzureFileSystem"):
         raise UserError(
             f"files at {split.scheme}:// need pyarrow's file system for Azure\n"
@@ -332,7 +354,9 @@ def _open_azure(
         given |= {"blob_storage_authority": authority, "dfs_storage_authority": authority}
         given |= {"blob_storage_scheme": scheme, "dfs_storage_scheme": scheme}
     files = fs.AzureFileSystem(account, **given)
-    return RemotePath(files=files, root=f"{split.scheme}://{split.netloc}", place=container, key="")
+    root = f"{split.scheme}://{split.netloc}"
+    limited = LimitedCalls(root, config)
+    return RemotePath(files=files, root=root, place=container, key="", limited=limited)
 
 
 def _azure_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -348,7 +372,6 @@ def _azure_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 def _open_hdfs(url: str, split: SplitResult, options: StorageOptions, config: Config) -> RemotePath:
     from pyarrow import fs  # noqa: PLC0415 - as above
 
-    del config  # Hadoop's client has its own configuration.
     host, port = split.hostname or "default", split.port or (8020 if split.hostname else 0)
     user = split.username or options.get("user")
     try:
@@ -360,7 +383,8 @@ def _open_hdfs(url: str, split: SplitResult, options: StorageOptions, config: Co
             "  to fix: install Hadoop's native client on each host (ARROW_LIBHDFS_DIR, "
             "HADOOP_HOME, CLASSPATH), or read with Spark and pass the DataFrame"
         ) from error
-    return RemotePath(files=files, root=f"hdfs://{split.netloc}", place="", key="")
+    root = f"hdfs://{split.netloc}"
+    return RemotePath(files=files, root=root, place="", key="", limited=LimitedCalls(root, config))
 
 
 def _check_plain(url: str, split: SplitResult) -> None:

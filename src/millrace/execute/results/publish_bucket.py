@@ -88,8 +88,8 @@ class BucketDraft:
             )
         fault("results.bucket.before_plan")
         plan = json.dumps({"names": dict(names), "replaces": present})
+        self._counts = True  # Also if only the answer is lost, so before that.
         self._draft.below(PUBLISH_FILE).put(plan.encode())
-        self._counts = True
         for token in self._given_up:
             _discard(self._folder.below(f"{DRAFT}{token}"), self._config)
         fault("results.bucket.after_plan")
@@ -156,6 +156,11 @@ def _finish(folder: RemotePath, token: str, config: Config) -> None:
         plan = json.loads(told)
         names: dict[str, str] = plan["names"]
         replaces: list[str] = plan["replaces"]
+    written = {name for name, _ in draft.below(_TASKS).list()}
+    present = {name for name, _ in folder.list()}
+    gone = next((w for w, name in names.items() if w not in written and name not in present), None)
+    if gone is not None:  # Then nothing is removed for it.
+        raise _mixed(folder, gone, "is gone")
     folder.below(SUCCESS_FILE).remove()
     _remove(config, [folder.below(name) for name in replaces if name != SUCCESS_FILE])
     fault("results.bucket.after_removal")
