@@ -30,7 +30,11 @@ def delta_options(folder: TableFolder, options: StorageOptions) -> dict[str, str
         if name == "anonymous":
             given[f"{_PREFIX[kind]}skip_signature"] = value
         elif name == "endpoint_url" and kind == "azure":
-            given["azure_storage_endpoint"] = value
+            # A server of one's own has the account in its path; Azure's has it in its name.
+            own = value.startswith("http://")
+            named = folder.uri.partition("@")[2].partition(".")[0]
+            account = named or options.get("account_name")
+            given["azure_storage_endpoint"] = f"{value}/{account}" if own else value
         else:
             given[f"{_PREFIX[kind]}{name}"] = value
     if any("endpoint" in name and text.startswith("http://") for name, text in given.items()):

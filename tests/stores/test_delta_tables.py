@@ -1,0 +1,72 @@
+"""Delta tables in stores: commits of two processes meet at the store's own condition."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from tests.stores.servers import StoreServer
+from tests.unit.tables.delta.delta_kit import CONFIG, WHO
+
+from millrace.errors import UserError
+from millrace.scan.source import FileSource
+from millrace.scan.splits import cut
+from millrace.storage.storage_options import storage_options
+from millrace.tables.delta.delta_source import delta_source
+from millrace.tables.delta.delta_target import DeltaTarget
+from millrace.tables.delta.log_folder import table_folder
+from millrace.tables.delta.store_options import delta_options
+from millrace.tables.table_port import TableFile
+
+
+def rows(*numbers: int) -> pa.Table:
+    return pa.table({"x": list(numbers), "p": [n % 2 for n in numbers]})
+
+
+def target_of(store: StoreServer) -> DeltaTarget:
+    options = storage_options(store.options)
+    return DeltaTarget(uri=f"{store.url}/t", partition_by=("p",), options=options)
+
+
+def written(target: DeltaTarget, name: str, *numbers: int) -> list[TableFile]:
+    given = rows(*numbers)
+    return target.writer(given.schema, CONFIG, who=WHO).write([given], name)
+
+
+def seen(target: DeltaTarget, version: int | None = None) -> list[int]:
+    source = delta_source(target.uri, version, target.options, CONFIG)
+    if not isinstance(source, FileSource):
+        return []
+    inputs = cut(source.shapes, split_bytes_target=1, map_tasks_max=100)
+    reader = source.reader(None)
+    batches = [batch for one in inputs for batch in reader.batches(one, 1 << 20)]
+    return sorted(n for batch in batches for n in batch["x"].to_pylist())
+
+
+# delta-rs has no option for a server of Google's kind without a file of keys.
+@pytest.mark.parametrize("running", ["moto", "azurite"], indirect=True)
+def test_rows_are_committed_once_beside_another_writer(store: StoreServer) -> None:
+    target = target_of(store)
+    target.check(rows(1).schema, CONFIG, who=WHO)
+    theirs = delta_options(table_folder(target.uri, target.options, CONFIG), target.options)
+    one, two = target.commits("app", CONFIG), target.commits("app", CONFIG)
+    assert one.place() is None
+    assert two.place() is None
+
+    files = written(target, "a", 1, 2, 3)
+    made = one.commit(files, before=None, place=1)
+    assert made is not None
+    assert made.version == 1
+    assert two.commit(files, before=None, place=1) is None
+    write_deltalake(target.uri, rows(10), mode="append", storage_options=theirs)
+    made = one.commit(written(target, "b", 4), before=1, place=2)
+    assert made is not None
+    assert made.version == 3
+
+    assert seen(target) == [1, 2, 3, 4, 10]
+    assert seen(target, 1) == [1, 2, 3]
+    table = DeltaTable(target.uri, storage_options=theirs)
+    assert table.transaction_version("app") == 2
+    assert sorted(table.to_pyarrow_table()["x"].to_pylist()) == [1, 2, 3, 4, 10]
+    with pytest.raises(UserError, match="cannot be replaced yet"):
+        two.overwrite([], before=2, place=3)
