@@ -135,6 +135,42 @@ class StepSinks:
             )
         )
 
+    def sink_iceberg(
+        self, table: str, name: str | None = None, *, catalog: object = None, mode: str = "append"
+    ) -> None:
+        """Append the rows to an Iceberg table, each exactly once. Needs the extra `iceberg`.
+
+        Workers write files, and the driver commits them by size and time (`Config.job_commit_bytes`
+        and `job_commit_wait`). The table is made if there is none.
+
+        Args:
+            table: `"db.table"`.
+            name: the name of the sink.
+            catalog: as in `ws.read_iceberg`.
+            mode: only "append".
+
+        Example:
+            >>> sink = texts.sink_iceberg  # sink("shop.listing", catalog="prod")
+        """
+        from millrace.tables.iceberg.iceberg_target import target_of  # noqa: PLC0415 - an extra
+
+        call = f"sink_iceberg({table!r})"
+        if mode != "append":
+            raise UserError(
+                f"{call}: mode {mode!r} is not for sinks of jobs\n  found: known is 'append'\n"
+                "  to fix: leave mode= out, or use write_iceberg of a dataset"
+            )
+        target = target_of(table, catalog, call=call)
+        self._graph.take_target(target.where, call)
+        self._graph.add(
+            job_model.TableSink(
+                name=self._graph.take_name(name, call, "sink_iceberg"),
+                inputs=(self._node,),
+                schema=self.schema,
+                target=target,
+            )
+        )
+
     def sink_journal(
         self,
         journal: str,

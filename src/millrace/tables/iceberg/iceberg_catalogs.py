@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _WHAT: Final = "reading or writing an Iceberg table"
 _METADATA: Final = ".metadata.json"
 _SHOWN_MAX: Final = 300
+CATALOG_FOR_WRITING: Final = "an Iceberg table is written to by its name in a catalog"
 
 
 def load_table(table: object, catalog: object, *, call: str) -> Table:
@@ -40,11 +41,11 @@ def load_table(table: object, catalog: object, *, call: str) -> Table:
             f"{call} has no table\n  found: {type(table).__name__}\n"
             '  to fix: give "db.table", or the place of its metadata file'
         )
-    with _named(table, catalog, call):
+    with opening(table, catalog, call):
         if is_place(table):
             given = catalog.items() if isinstance(catalog, Mapping) else ()
             return StaticTable.from_metadata(table, {str(k): str(v) for k, v in given})
-        return load_catalog(catalog, table).load_table(_within(table, catalog))
+        return load_catalog(catalog, table).load_table(within(table, catalog))
 
 
 def load_catalog(catalog: object, table: str) -> Catalog:
@@ -72,7 +73,7 @@ def is_place(table: str) -> bool:
     return "/" in table or table.endswith(_METADATA)
 
 
-def _within(table: str, catalog: object) -> str:
+def within(table: str, catalog: object) -> str:
     """A table's name inside of its catalog."""
     is_first = catalog is None and _first_name(table) is not None
     return table.partition(".")[2] if is_first else table
@@ -87,7 +88,7 @@ def _first_name(table: str) -> str | None:
 
 
 @contextmanager
-def _named(table: str, catalog: object, call: str) -> Iterator[None]:
+def opening(table: str, catalog: object, call: str) -> Iterator[None]:
     """Name the table in an error, without a value of the catalog's properties."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError  # noqa: PLC0415 - as above
 

@@ -1,0 +1,104 @@
+"""An Iceberg table that a sink writes to.
+
+It carries what opens its catalog, in memory. Invariant: its text and its address have no property
+of the catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.extras import import_for
+from millrace.tables.iceberg.iceberg_catalogs import (
+    CATALOG_FOR_WRITING,
+    is_place,
+    load_catalog,
+    opening,
+    within,
+)
+from millrace.tables.table_port import TableCommits, TableFileWriter
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+_WHAT: Final = "writing to an Iceberg table"
+_MADE_WITH: Final = {"commit.manifest-merge.enabled": "true"}
+"""A table with many commits keeps few manifests, so that each commit reads and writes few."""
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTarget:
+    """See `TableTarget`."""
+
+    table: str
+    catalog_name: str
+    catalog_type: type[Catalog] = field(repr=False)
+    properties: Mapping[str, str] = field(repr=False, compare=False)
+    method: str = "sink_iceberg"
+
+    @property
+    def where(self) -> str:
+        """See `TableTarget.where`."""
+        return f"iceberg {self.catalog_name}.{self.table}"
+
+    def check(self, schema: pa.Schema, config: Config, *, who: str) -> None:
+        """See `TableTarget.check`. A table that is made has the columns of the rows."""
+        del config
+        from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError  # noqa: PLC0415
+
+        from millrace.tables.iceberg.iceberg_writer import check_rows  # noqa: PLC0415 - an extra
+
+        with opening(self.table, self.properties, who):
+            catalog = self._catalog()
+            try:
+                table = catalog.load_table(self.table)
+            except NoSuchTableError:
+                try:
+                    table = catalog.create_table(self.table, schema, properties=_MADE_WITH)
+                except TableAlreadyExistsError:  # Somebody else made it just now.
+                    table = catalog.load_table(self.table)
+            check_rows(schema, table, who=who)
+
+    def writer(self, schema: pa.Schema, config: Config, *, who: str) -> TableFileWriter:
+        """See `TableTarget.writer`."""
+        del config
+        from millrace.tables.iceberg.iceberg_writer import IcebergFiles, check_rows  # noqa: PLC0415
+
+        with opening(self.table, self.properties, who):
+            table = self.load()
+            check_rows(schema, table, who=who)
+            return IcebergFiles(table.metadata, table.io)
+
+    def commits(self, application: str, config: Config) -> TableCommits:
+        """See `TableTarget.commits`."""
+        del config
+        from millrace.tables.iceberg.iceberg_commits import IcebergCommits  # noqa: PLC0415
+
+        return IcebergCommits(self.load, self.table, application, self.properties)
+
+    def load(self) -> Table:
+        """The table as it is now."""
+        return self._catalog().load_table(self.table)
+
+    def _catalog(self) -> Catalog:
+        return self.catalog_type(self.catalog_name, **self.properties)
+
+
+def target_of(table: Any, catalog: object, *, call: str) -> IcebergTarget:  # noqa: ANN401 - checked
+    """The table that a call names, in a catalog that takes commits."""
+    import_for("pyiceberg.io.pyarrow", "iceberg", _WHAT)
+    if not isinstance(table, str) or "." not in table or is_place(table):
+        raise UserError(
+            f"{call}: {CATALOG_FOR_WRITING}\n  found: {table!r}\n"
+            '  to fix: give "db.table", and catalog='
+        )
+    with opening(table, catalog, call):
+        opened = load_catalog(catalog, table)
+    return IcebergTarget(within(table, catalog), opened.name, type(opened), dict(opened.properties))
