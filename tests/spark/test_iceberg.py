@@ -55,7 +55,7 @@ def test_a_table_is_read_and_a_job_appends_each_row_of_it_once(
     assert sorted(copied.scan().to_arrow()["id"].to_pylist()) == [
         row["id"] * 2 for row in sorted(wanted, key=lambda row: row["id"])
     ]
-    assert report.state == again.state == "done"
+    assert report.state == again.state == "finished"
     commits = len(copied.snapshots())
     assert 1 <= commits <= 3, "files are committed together"
     assert secret not in f"{report} {job().explain()}"
