@@ -20,6 +20,7 @@ from millrace.spark.frames.rows_as_frames import (
     subquery_column,
 )
 from millrace.sql.sql_mode import DEFAULT, SqlMode
+from millrace.tables.table_port import TableFile
 
 
 class NoAnalyzer:
@@ -76,6 +77,9 @@ class NoRunner:
 
     def write_delta(self, plan: Node, *_: object) -> TableWritten:
         raise AssertionError(plan)
+
+    def write_table_files(self, *_: object) -> list[TableFile]:
+        raise AssertionError
 
     def show(self, *_: object, **__: object) -> None:
         raise AssertionError

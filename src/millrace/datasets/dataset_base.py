@@ -35,6 +35,7 @@ from millrace.sql.sql_mode import SqlMode, in_mode
 from millrace.sql.text_limits import limits_of
 from millrace.sql.typed_sql import NotNative
 from millrace.storage.storage_options import StorageOptions
+from millrace.tables.table_port import TableFile, TableTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
@@ -99,6 +100,9 @@ class PlanRunner(Protocol):
         options: StorageOptions,
     ) -> TableWritten:
         """Write the rows of a plan into a Delta table."""
+
+    def write_table_files(self, plan: Node, target: TableTarget, who: str) -> list[TableFile]:
+        """Write the rows of a plan as files of a table, which no reader sees yet."""
 
     def show(self, rows: pa.Table, count: int, *, truncate: bool | int, vertical: bool) -> None:
         """Print rows as Spark does."""

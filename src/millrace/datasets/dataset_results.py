@@ -301,6 +301,49 @@ class DatasetResults(DatasetBase):
             self._plan, where, mode, None if by is None else tuple(by), options
         )
 
+    def write_iceberg(
+        self,
+        table: str,
+        mode: str = "append",
+        *,
+        catalog: object = None,
+        keys: str | Sequence[str] = (),
+        once: str | None = None,
+    ) -> int | None:
+        """Write the rows to an Iceberg table in one commit: all of them or none.
+
+        Returns the snapshot, or None if the rows were written under this name before.
+
+        Args:
+            table: `"db.table"`. It is made if there is none.
+            mode: "append", "overwrite" the partitions of the rows (or the whole table if it has
+                none), or "upsert" by `keys`, through the memory of the driver.
+            catalog: as in `ws.read_iceberg`.
+            keys: the columns by which rows replace others.
+            once: a name, as a date; what was written under it is not written again.
+
+        Example:
+            >>> write = orders.write_iceberg  # write("shop.orders", catalog="prod")
+        """
+        from millrace.tables.iceberg.iceberg_target import target_of  # noqa: PLC0415 - an extra
+
+        check_unique_labels(self._relation, "write_iceberg()")
+        who = f"write_iceberg({table!r})"
+        target = target_of(table, catalog, call=who)
+        from millrace.tables.iceberg.iceberg_whole_writes import IcebergWrite  # noqa: PLC0415
+
+        named = (keys,) if isinstance(keys, str) else tuple(keys)
+        write = IcebergWrite(target, mode, named, once, who)
+        schema = plain_schema(self.arrow_schema)
+        write.check(schema, self._runner.config)
+        if write.is_done():
+            return None
+        if mode == "upsert":
+            commit = write.upsert(pa.Table.from_batches(self.to_batches(), schema))
+        else:
+            commit = write.commit(self._runner.write_table_files(self._plan, target, who))
+        return None if commit is None else commit.version
+
     def run(self) -> QueryReport:
         """Save the rows in the workspace, and report what ran, what was reused and why.
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from millrace.datasets.dataset_base import DatasetBase
     from millrace.execute.shuffle_workspace import ShuffleWorkspace
     from millrace.spark.udfs.udf_registry import UdfRegistry
+    from millrace.tables.table_port import TableFile, TableTarget
 
 
 class DatasetRunner:
@@ -221,6 +222,20 @@ class DatasetRunner:
             runner = SparkTaskRunner(spark, self.config)
             return run_query(spark, workspace, plan).with_answer(
                 lambda answer: table_results.write_table(runner, workspace, answer, target, mode)
+            )
+
+    def write_table_files(self, plan: Node, target: TableTarget, who: str) -> list[TableFile]:
+        """Write the rows of a plan as files of a table, which no reader sees yet."""
+        from millrace.execute.results import table_results  # noqa: PLC0415 - as above
+        from millrace.spark.query_start import run_query  # noqa: PLC0415 - as above
+        from millrace.spark.spark_tasks import SparkTaskRunner  # noqa: PLC0415 - as above
+
+        workspace = self._workspace()
+        with limits_of(self.config):
+            spark = self._spark()
+            runner = SparkTaskRunner(spark, self.config)
+            return run_query(spark, workspace, plan).with_answer(
+                lambda answer: table_results.write_files(runner, workspace, answer, target, who)
             )
 
     def table_frame(self, rows: pa.Table) -> DataFrame:

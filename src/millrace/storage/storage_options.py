@@ -77,6 +77,10 @@ class StorageOptions:
             taken_out.append(self)
         return _numbered, (taken_out.index(self),)
 
+    def given(self) -> dict[str, str]:
+        """All values, by their names."""
+        return dict(self._values)
+
     def get(self, name: str) -> str | None:
         """A value, if it was given."""
         return dict(self._values).get(name)

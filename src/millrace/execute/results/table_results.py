@@ -33,7 +33,7 @@ from millrace.shuffle.reports import TableWritten
 from millrace.storage.store import Store
 from millrace.tables.delta.delta_commits import DeltaCommits
 from millrace.tables.delta.delta_target import DeltaTarget
-from millrace.tables.table_port import TableFile
+from millrace.tables.table_port import TableFile, TableTarget
 from millrace.text import counted
 from millrace.transport.agent.agent_addresses import known_agents
 
@@ -60,7 +60,7 @@ class _TableWork:
     addresses: dict[FolderId, str]
     config: Config
     versions: dict[str, str]
-    target: DeltaTarget
+    target: TableTarget
     who: str
 
 
@@ -84,7 +84,7 @@ def write_table(
         rows = sum(choice.rows for choice in answer.manifest.chosen)
         return TableWritten(table=target.where, version=None, files=0, rows=rows, bytes=0)
     fault("results.table.before_tasks")
-    files = _run_tasks(runner, workspace, answer, target)
+    files = write_files(runner, workspace, answer, target, _who(target))
     fault("results.table.before_commit")
     made = _commit(commits, files, mode)
     fault("results.table.after_commit")
@@ -139,9 +139,10 @@ def _commit(commits: DeltaCommits, files: Sequence[TableFile], mode: str) -> int
     return made.version
 
 
-def _run_tasks(
-    runner: TaskRunner, workspace: ShuffleWorkspace, answer: Shuffle, target: DeltaTarget
+def write_files(
+    runner: TaskRunner, workspace: ShuffleWorkspace, answer: Shuffle, target: TableTarget, who: str
 ) -> list[TableFile]:
+    """Write the rows of an answer in tasks, as files that no reader of the table sees yet."""
     chosen = answer.manifest.chosen
     outputs = [n for n, choice in enumerate(chosen) if choice.rows]
     if not outputs:
@@ -153,7 +154,7 @@ def _run_tasks(
         config=workspace.config,
         versions=dict(versions()),
         target=target,
-        who=_who(target),
+        who=who,
     )
     shares = share_out(
         [chosen[n].bytes for n in outputs],
@@ -162,7 +163,7 @@ def _run_tasks(
         runners_max=workspace.config.spark_tasks_max,
     )
     tasks = _write_tasks(work, [[outputs[n] for n in share] for share in shares])
-    title = f"{_who(target)}, {counted(len(outputs), 'output')}"
+    title = f"{who}, {counted(len(outputs), 'output')}"
     table = runner.run(tasks, len(shares), _REPORT, title=title, watch=never_stop)
     rows: list[dict[str, Any]] = table.sort_by("output").to_pylist()
     assert sorted({row["output"] for row in rows}) == outputs, "each output is written once"

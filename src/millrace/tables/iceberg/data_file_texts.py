@@ -13,6 +13,8 @@ from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
+from millrace.tables.table_port import TableFile
+
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.types import IcebergType
@@ -41,9 +43,9 @@ def to_text(file: DataFile, metadata: TableMetadata) -> str:
     return json.dumps(text, separators=(",", ":"))
 
 
-def from_text(text: str, *, path: str, rows: int, size: int, metadata: TableMetadata) -> DataFile:
-    """The data file that a text describes."""
-    read: dict[str, Any] = json.loads(text)
+def described(written: TableFile, metadata: TableMetadata) -> DataFile:
+    """The data file of a file that was written for a table."""
+    read: dict[str, Any] = json.loads(written.about)
     kinds = _partition_types(metadata, read["spec"])
     values = [
         None if value is None else from_bytes(kind, base64.b64decode(value))  # type: ignore[arg-type]
@@ -54,11 +56,11 @@ def from_text(text: str, *, path: str, rows: int, size: int, metadata: TableMeta
         about[name] = {int(at): base64.b64decode(bound) for at, bound in read[name]}
     file = DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=path,
+        file_path=written.path,
         file_format=FileFormat.PARQUET,
         partition=Record(*values),
-        record_count=rows,
-        file_size_in_bytes=size,
+        record_count=written.rows,
+        file_size_in_bytes=written.bytes,
         split_offsets=read["offsets"],
         **about,
     )

@@ -25,7 +25,7 @@ from pyiceberg.table import Table, Transaction
 from millrace.errors import Conflict, DataLost, MillraceError, StorageError, UserError
 from millrace.faults import fault
 from millrace.scan.source import of_each
-from millrace.tables.iceberg.data_file_texts import from_text, spec_of
+from millrace.tables.iceberg.data_file_texts import described, spec_of
 from millrace.tables.iceberg.iceberg_catalogs import without_values
 from millrace.tables.table_port import TableCommit, TableFile
 
@@ -57,6 +57,17 @@ class _FencedTransaction(Transaction):
         super()._rebuild_snapshot_updates()
 
 
+def add_files(
+    transaction: Transaction, files: Sequence[TableFile], summary: dict[str, str]
+) -> None:
+    """Append files to the table of a transaction."""
+    metadata = transaction.table_metadata
+    append = transaction._append_snapshot_producer(summary)  # noqa: SLF001 - merges if it is to
+    with append:
+        for file in files:
+            append.append_data_file(described(file, metadata))
+
+
 @dataclass(slots=True)
 class IcebergCommits:
     """See `TableCommits`."""
@@ -80,20 +91,52 @@ class IcebergCommits:
         self, files: Sequence[TableFile], *, before: int | None, place: int
     ) -> TableCommit | None:
         """See `TableCommits.commit`."""
+        return self.commit_staged(
+            lambda transaction: add_files(transaction, files, {self.property_name: str(place)}),
+            files,
+            before=before,
+            place=place,
+        )
+
+    def commit_staged(
+        self,
+        stage: Callable[[Transaction], None],
+        files: Sequence[TableFile],
+        *,
+        before: int | None,
+        place: int | None,
+    ) -> TableCommit | None:
+        """Commit what `stage` adds to a transaction, of these files; as `commit`.
+
+        Without a place, it is committed whatever the place is, and none is set.
+        """
         with self._errors():
-            return self._commit(files, before, place)
+            return self._commit(stage, files, before, place)
 
     def _commit(
-        self, files: Sequence[TableFile], before: int | None, place: int
+        self,
+        stage: Callable[[Transaction], None],
+        files: Sequence[TableFile],
+        before: int | None,
+        place: int | None,
     ) -> TableCommit | None:
+        def is_mine(table: Table) -> bool:
+            return place is None or self._place(table) == before
+
         tries = 0
         for attempt in range(_TRIES_MAX):
             table = self.load()
-            if self._place(table) != before:
+            if not is_mine(table):
                 return None
-            transaction = _FencedTransaction(table, lambda now: self._place(now) == before)
+            transaction = _FencedTransaction(table, is_mine)
+            self._check_specs(files, table.metadata.default_spec_id)
+            self._check_files(files, table)
             try:
-                snapshot = self._try(transaction, files, place)
+                stage(transaction)
+                if place is not None:
+                    transaction.set_properties({self.property_name: str(place)})
+                fault("iceberg.commit.before_catalog")
+                made = transaction.commit_transaction().metadata.current_snapshot_id
             except _PlaceMoved:
                 return None
             except CommitFailedException:
@@ -101,30 +144,13 @@ class IcebergCommits:
                 # Others commit all the time: each waits for a while of its own.
                 time.sleep(random.uniform(0, min(_WAIT_MAX_S, 0.05 * 2**attempt)))  # noqa: S311
                 continue
-            return TableCommit(version=snapshot, tries=tries + transaction.tries)
+            fault("iceberg.commit.after_catalog")
+            return TableCommit(version=made, tries=tries + transaction.tries)
         raise StorageError(
             f"the Iceberg table {self.name} could not be committed to\n"
             f"  found: others committed in between, {tries} times in a row\n"
             "  to fix: nothing; it is tried again, and the next run goes on here"
         )
-
-    def _try(self, transaction: _FencedTransaction, files: Sequence[TableFile], place: int) -> int:
-        metadata = transaction.table_metadata
-        self._check_specs(files, metadata.default_spec_id)
-        self._check_files(files, transaction)
-        summary = {self.property_name: str(place)}
-        append = transaction._append_snapshot_producer(summary)  # noqa: SLF001 - merges if it is to
-        with append:
-            for file in files:
-                described = from_text(
-                    file.about, path=file.path, rows=file.rows, size=file.bytes, metadata=metadata
-                )
-                append.append_data_file(described)
-        transaction.set_properties({self.property_name: str(place)})
-        fault("iceberg.commit.before_catalog")
-        transaction.commit_transaction()
-        fault("iceberg.commit.after_catalog")
-        return int(append.snapshot_id)
 
     def _place(self, table: Table) -> int | None:
         text = table.properties.get(self.property_name)
@@ -147,9 +173,9 @@ class IcebergCommits:
                 "then change it while the job does not run"
             )
 
-    def _check_files(self, files: Sequence[TableFile], transaction: _FencedTransaction) -> None:
+    def _check_files(self, files: Sequence[TableFile], table: Table) -> None:
         """A file that nobody committed for days may have been taken for one that nobody needs."""
-        io = transaction._table.io  # noqa: SLF001 - its own
+        io = table.io
         there = of_each(files, lambda file: io.new_input(file.path).exists())
         gone = [file.path for file, is_there in zip(files, there, strict=True) if not is_there]
         if gone:
@@ -181,6 +207,12 @@ class IcebergCommits:
             raise Conflict(
                 f"the Iceberg table {self.name} was changed by others\n"
                 f"  found: {without_values(error, self.catalog)}\n  to fix: run it again"
+            ) from None
+        except ValueError as error:
+            raise UserError(
+                f"the Iceberg table {self.name} does not take these rows\n"
+                f"  found: {without_values(error, self.catalog)}\n"
+                "  to fix: change the rows so that they fit the table"
             ) from None
         except Exception as error:  # noqa: BLE001 - of any catalog; the place tells what became of it
             raise StorageError(

@@ -1,0 +1,109 @@
+"""Writes a whole result to an Iceberg table in one commit, under a name: once for each name.
+
+Invariant: a reader of the table sees all rows of a write or none. The name of a write is a property
+of the table, set in the same commit, so a write that is repeated changes nothing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.tables.iceberg.iceberg_commits import IcebergCommits, add_files
+from millrace.tables.iceberg.iceberg_target import IcebergTarget
+from millrace.tables.table_port import TableCommit, TableFile
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Transaction
+
+_WRITTEN: Final = 1
+_MODES: Final = ("append", "overwrite", "upsert")
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergWrite:
+    """One write of a dataset."""
+
+    target: IcebergTarget
+    mode: str
+    keys: tuple[str, ...]
+    once: str | None
+    who: str
+
+    def check(self, schema: pa.Schema, config: Config) -> None:
+        """Refuse what cannot be written so; make the table if there is none."""
+        if self.mode not in _MODES:
+            raise UserError(f"{self.who} has mode {self.mode!r}\n  to fix: use {', '.join(_MODES)}")
+        unknown = [key for key in self.keys if key not in schema.names]
+        if bool(self.keys) != (self.mode == "upsert") or unknown:
+            raise UserError(
+                f"{self.who}: keys= is for mode 'upsert', and names columns of the rows\n"
+                f"  found: mode {self.mode!r}, keys {list(self.keys)}, columns {schema.names}\n"
+                '  to fix: give mode="upsert" and keys="id"'
+            )
+        self.target.check(schema, config, who=self.who)
+        spec = self.target.load().spec()
+        other = next((part for part in spec.fields if str(part.transform) != "identity"), None)
+        if self.mode == "overwrite" and other is not None:
+            raise UserError(
+                f"{self.who} overwrites whole partitions, and those of {self.target.table} are not "
+                f"values of columns\n  found: {other.name}, which is {other.transform}\n"
+                "  to fix: append, upsert by keys, or overwrite with Spark"
+            )
+
+    def is_done(self) -> bool:
+        """Whether the rows were written under this name."""
+        return self.once is not None and self._commits().place() is not None
+
+    def commit(self, files: Sequence[TableFile]) -> TableCommit | None:
+        """Add files, and remove what they replace; None if they are there under this name."""
+
+        def stage(transaction: Transaction) -> None:
+            if self.mode == "overwrite":
+                _remove_replaced(transaction, files)
+            if files:
+                add_files(transaction, files, {})
+
+        commits = self._commits()
+        return commits.commit_staged(stage, files, before=None, place=self._place)
+
+    def upsert(self, rows: pa.Table) -> TableCommit | None:
+        """Replace rows with equal keys, and add the others."""
+
+        def stage(transaction: Transaction) -> None:
+            if rows.num_rows:
+                transaction.upsert(rows, join_cols=list(self.keys))
+
+        return self._commits().commit_staged(stage, (), before=None, place=self._place)
+
+    @property
+    def _place(self) -> int | None:
+        return None if self.once is None else _WRITTEN
+
+    def _commits(self) -> IcebergCommits:
+        name = f"once/{self.once}"
+        return IcebergCommits(self.target.load, self.target.table, name, self.target.properties)
+
+
+def _remove_replaced(transaction: Transaction, files: Sequence[TableFile]) -> None:
+    """Remove the rows of all partitions that the files have; all rows without partitions."""
+    from pyiceberg.expressions import AlwaysTrue  # noqa: PLC0415 - an extra brings it
+
+    metadata = transaction.table_metadata
+    spec, schema = metadata.spec(), metadata.schema()
+    condition: Any = AlwaysTrue()
+    if not spec.is_unpartitioned():
+        from millrace.tables.iceberg.data_file_texts import described  # noqa: PLC0415 - as above
+
+        partitions = {described(file, metadata).partition for file in files}
+        names = [schema.find_field(part.source_id).name for part in spec.fields]
+        condition = transaction._build_partition_predicate(partitions, names)  # noqa: SLF001
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # That there was nothing to replace.
+        transaction.delete(condition)
