@@ -6,7 +6,6 @@ of the catalog.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.extras import import_for
+from millrace.storage.storage_options import StorageOptions
 from millrace.tables.iceberg.iceberg_catalogs import (
     CATALOG_FOR_WRITING,
     is_place,
@@ -40,7 +40,8 @@ class IcebergTarget:
     table: str
     catalog_name: str
     catalog_type: type[Catalog] = field(repr=False)
-    properties: Mapping[str, str] = field(repr=False, compare=False)
+    properties: StorageOptions
+    """Of the catalog. As options of storage they travel to tasks apart from what Spark writes."""
     method: str = "sink_iceberg"
 
     @property
@@ -55,7 +56,7 @@ class IcebergTarget:
 
         from millrace.tables.iceberg.iceberg_writer import check_rows  # noqa: PLC0415 - an extra
 
-        with opening(self.table, self.properties, who):
+        with opening(self.table, self.properties.given(), who):
             catalog = self._catalog()
             try:
                 table = catalog.load_table(self.table)
@@ -71,7 +72,7 @@ class IcebergTarget:
         del config
         from millrace.tables.iceberg.iceberg_writer import IcebergFiles, check_rows  # noqa: PLC0415
 
-        with opening(self.table, self.properties, who):
+        with opening(self.table, self.properties.given(), who):
             table = self.load()
             check_rows(schema, table, who=who)
             return IcebergFiles(table.metadata, table.io)
@@ -81,14 +82,14 @@ class IcebergTarget:
         del config
         from millrace.tables.iceberg.iceberg_commits import IcebergCommits  # noqa: PLC0415
 
-        return IcebergCommits(self.load, self.table, application, self.properties)
+        return IcebergCommits(self.load, self.table, application, self.properties.given())
 
     def load(self) -> Table:
         """The table as it is now."""
         return self._catalog().load_table(self.table)
 
     def _catalog(self) -> Catalog:
-        return self.catalog_type(self.catalog_name, **self.properties)
+        return self.catalog_type(self.catalog_name, **self.properties.given())
 
 
 def target_of(table: Any, catalog: object, *, call: str) -> IcebergTarget:  # noqa: ANN401 - checked
@@ -101,4 +102,5 @@ def target_of(table: Any, catalog: object, *, call: str) -> IcebergTarget:  # no
         )
     with opening(table, catalog, call):
         opened = load_catalog(catalog, table)
-    return IcebergTarget(within(table, catalog), opened.name, type(opened), dict(opened.properties))
+    properties = StorageOptions(tuple(sorted(opened.properties.items())))
+    return IcebergTarget(within(table, catalog), opened.name, type(opened), properties)

@@ -88,7 +88,9 @@ class IcebergWrite:
 
     def _commits(self) -> IcebergCommits:
         name = f"once/{self.once}"
-        return IcebergCommits(self.target.load, self.target.table, name, self.target.properties)
+        return IcebergCommits(
+            self.target.load, self.target.table, name, self.target.properties.given()
+        )
 
 
 def _remove_replaced(transaction: Transaction, files: Sequence[TableFile]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -38,6 +39,7 @@ from millrace.journal.broker import Broker
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.sinks import check_sink, open_sink
+from millrace.storage.storage_options import apart, put_back
 from millrace.tables.iceberg import iceberg_commits
 from millrace.tables.iceberg.iceberg_target import target_of
 from millrace.testing.fault_injection import POINTS
@@ -271,3 +273,18 @@ def test_a_job_killed_very_often_leaves_each_row_once(mill: Path) -> None:
             broker.append(f"in/{unit}", rows.set_column(0, "x", pa.array(range(base, base + ROWS))))
         broker.close()
         killed_at_random(mill, range(first * 50, first * 50 + 50))
+
+
+def test_properties_of_a_catalog_travel_apart_from_what_spark_writes() -> None:
+    secret = "nobody-may-see-this"  # noqa: S105 - of a test
+    target = target_of(TABLE, {"type": "in-memory", "token": secret}, call="sink_iceberg()")
+
+    with apart() as options:
+        pickled = pickle.dumps(target)
+    with put_back(tuple(options)):
+        again = pickle.loads(pickled)
+
+    assert secret.encode() not in pickled
+    assert again == target
+    assert again.properties.get("token") == secret
+    assert secret not in f"{target!r} {target.where}"
