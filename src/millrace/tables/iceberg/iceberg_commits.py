@@ -32,6 +32,8 @@ from millrace.tables.table_port import TableCommit, TableFile
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyiceberg.table.metadata import TableMetadata
+
 _PREFIX: Final = "millrace.place."
 _TRIES_MAX: Final = 20
 _WAIT_MAX_S: Final = 2.0
@@ -47,7 +49,22 @@ class _FencedTransaction(Transaction):
     def __init__(self, table: Table, is_mine: Callable[[Table], bool]) -> None:
         super().__init__(table)
         self._is_mine = is_mine
+        self._known: tuple[TableMetadata, tuple[Any, ...], TableMetadata] | None = None
         self.tries = 1
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The table with what is staged.
+
+        pyiceberg asks for it some 18 times in a commit, and copies all snapshots of the table each
+        time; here it is made again only when something was staged.
+        """
+        known = self._known
+        if known and known[0] is self._table.metadata and known[1] is self._updates:
+            return known[2]
+        made = super().table_metadata
+        self._known = self._table.metadata, self._updates, made
+        return made
 
     def _rebuild_snapshot_updates(self) -> None:
         fault("iceberg.commit.after_conflict")
