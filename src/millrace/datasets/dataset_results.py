@@ -310,9 +310,7 @@ class DatasetResults(DatasetBase):
         keys: str | Sequence[str] = (),
         once: str | None = None,
     ) -> int | None:
-        """Write the rows to an Iceberg table in one commit: all of them or none.
-
-        Returns the snapshot, or None if the rows were written under this name before.
+        """Write the rows to an Iceberg table in one commit; its snapshot, or None if `once` is taken.
 
         Args:
             table: `"db.table"`. It is made if there is none.
@@ -328,21 +326,17 @@ class DatasetResults(DatasetBase):
         from millrace.tables.iceberg.iceberg_target import target_of  # noqa: PLC0415 - an extra
 
         check_unique_labels(self._relation, "write_iceberg()")
-        who = f"write_iceberg({table!r})"
+        who, schema = f"write_iceberg({table!r})", plain_schema(self.arrow_schema)
         target = target_of(table, catalog, call=who)
         from millrace.tables.iceberg.iceberg_whole_writes import IcebergWrite  # noqa: PLC0415
 
-        named = (keys,) if isinstance(keys, str) else tuple(keys)
-        write = IcebergWrite(target, mode, named, once, who)
-        schema = plain_schema(self.arrow_schema)
+        write = IcebergWrite(target, mode, keys, once, who)
         write.check(schema, self._runner.config)
         if write.is_done():
             return None
         if mode == "upsert":
-            commit = write.upsert(pa.Table.from_batches(self.to_batches(), schema))
-        else:
-            commit = write.commit(self._runner.write_table_files(self._plan, target, who))
-        return None if commit is None else commit.version
+            return write.upsert(pa.Table.from_batches(self.to_batches(), schema))
+        return write.commit(self._runner.write_table_files(self._plan, target, who))
 
     def run(self) -> QueryReport:
         """Save the rows in the workspace, and report what ran, what was reused and why.

@@ -7,7 +7,7 @@ of the table, set in the same commit, so a write that is repeated changes nothin
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ from millrace.config import Config
 from millrace.errors import UserError
 from millrace.tables.iceberg.iceberg_commits import IcebergCommits, add_files
 from millrace.tables.iceberg.iceberg_target import IcebergTarget
-from millrace.tables.table_port import TableCommit, TableFile
+from millrace.tables.table_port import TableFile
 
 if TYPE_CHECKING:
     from pyiceberg.table import Transaction
@@ -32,7 +32,7 @@ class IcebergWrite:
 
     target: IcebergTarget
     mode: str
-    keys: tuple[str, ...]
+    keys: str | Sequence[str]
     once: str | None
     who: str
 
@@ -40,11 +40,11 @@ class IcebergWrite:
         """Refuse what cannot be written so; make the table if there is none."""
         if self.mode not in _MODES:
             raise UserError(f"{self.who} has mode {self.mode!r}\n  to fix: use {', '.join(_MODES)}")
-        unknown = [key for key in self.keys if key not in schema.names]
-        if bool(self.keys) != (self.mode == "upsert") or unknown:
+        unknown = [key for key in self._keys if key not in schema.names]
+        if bool(self._keys) != (self.mode == "upsert") or unknown:
             raise UserError(
                 f"{self.who}: keys= is for mode 'upsert', and names columns of the rows\n"
-                f"  found: mode {self.mode!r}, keys {list(self.keys)}, columns {schema.names}\n"
+                f"  found: mode {self.mode!r}, keys {self._keys}, columns {schema.names}\n"
                 '  to fix: give mode="upsert" and keys="id"'
             )
         self.target.check(schema, config, who=self.who)
@@ -61,8 +61,8 @@ class IcebergWrite:
         """Whether the rows were written under this name."""
         return self.once is not None and self._commits().place() is not None
 
-    def commit(self, files: Sequence[TableFile]) -> TableCommit | None:
-        """Add files, and remove what they replace; None if they are there under this name."""
+    def commit(self, files: Sequence[TableFile]) -> int | None:
+        """The snapshot with these files, without what they replace; None if the name is taken."""
 
         def stage(transaction: Transaction) -> None:
             if self.mode == "overwrite":
@@ -70,21 +70,27 @@ class IcebergWrite:
             if files:
                 add_files(transaction, files, {})
 
-        commits = self._commits()
-        return commits.commit_staged(stage, files, before=None, place=self._place)
+        return self._commit(stage, files)
 
-    def upsert(self, rows: pa.Table) -> TableCommit | None:
+    def upsert(self, rows: pa.Table) -> int | None:
         """Replace rows with equal keys, and add the others."""
 
         def stage(transaction: Transaction) -> None:
             if rows.num_rows:
-                transaction.upsert(rows, join_cols=list(self.keys))
+                transaction.upsert(rows, join_cols=self._keys)
 
-        return self._commits().commit_staged(stage, (), before=None, place=self._place)
+        return self._commit(stage, ())
+
+    def _commit(
+        self, stage: Callable[[Transaction], None], files: Sequence[TableFile]
+    ) -> int | None:
+        commits, place = self._commits(), None if self.once is None else _WRITTEN
+        made = commits.commit_staged(stage, files, before=None, place=place)
+        return None if made is None else made.version
 
     @property
-    def _place(self) -> int | None:
-        return None if self.once is None else _WRITTEN
+    def _keys(self) -> list[str]:
+        return [self.keys] if isinstance(self.keys, str) else list(self.keys)
 
     def _commits(self) -> IcebergCommits:
         name = f"once/{self.once}"
