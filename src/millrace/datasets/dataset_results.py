@@ -310,7 +310,7 @@ class DatasetResults(DatasetBase):
         keys: str | Sequence[str] = (),
         once: str | None = None,
     ) -> int | None:
-        """Write the rows to an Iceberg table in one commit: its snapshot, or None if `once` is there.
+        """Write the rows to an Iceberg table in one commit; its snapshot, None if `once` is taken.
 
         Args:
             table: `"db.table"`. It is made if there is none.
