@@ -18,6 +18,7 @@ EXTRAS: Final = {
     "connect": ("pyspark", "pandas", "grpc", "grpc_status", "google.rpc"),
     "delta": ("deltalake",),
     "airflow": ("airflow",),
+    "dagster": ("dagster",),
     "kafka": ("confluent_kafka",),
     "postgres": ("psycopg", "adbc_driver_postgresql"),
     "s3": ("botocore",),

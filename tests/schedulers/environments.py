@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("airflow",)
+NAMES = ("airflow", "dagster")
 INSTALL_S_MAX = 1200
 
 

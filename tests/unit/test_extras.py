@@ -82,6 +82,6 @@ def test_packages_that_do_not_fit_are_said_with_their_own_words() -> None:
 
 
 def test_here_every_extra_is_installed_but_schedulers() -> None:
-    for extra in EXTRAS.keys() - {"airflow"}:
+    for extra in EXTRAS.keys() - {"airflow", "dagster"}:
         assert missing_modules(extra) == []
         check_extra(extra, "nothing")

@@ -30,7 +30,7 @@ MADE = {".pyc", ".so"}
 NOT_IMPORTED = {"pandas", "pyiceberg-core"}
 """Needed by others, and imported by nobody here: docs/dependencies.md says why."""
 IMPORTED_AS = {"apache-airflow": "airflow"}
-SCHEDULERS = {"airflow": "requirements-airflow.lock"}
+SCHEDULERS = {"airflow": "requirements-airflow.lock", "dagster": "requirements-dagster.lock"}
 """Extras whose packages have an environment, and a lock, of their own."""
 
 LOCKS = ["requirements.lock", *sorted(path.name for path in ROOT.glob("requirements-spark-*.lock"))]

@@ -26,6 +26,7 @@ _FOR: Final = {
     "connect": "columns of millrace.functions and sessions of Spark Connect",
     "airflow": "jobs as tasks of Airflow",
     "delta": "Delta tables",
+    "dagster": "jobs as assets of Dagster",
     "kafka": "journals on Kafka",
     "postgres": "ledgers and tables in PostgreSQL",
     "s3": "workspaces in buckets",
