@@ -8,7 +8,6 @@ from deltalake import DeltaTable, write_deltalake
 from tests.stores.servers import StoreServer
 from tests.unit.tables.delta.delta_kit import CONFIG, WHO
 
-from millrace.errors import UserError
 from millrace.scan.source import FileSource
 from millrace.scan.splits import cut
 from millrace.storage.storage_options import storage_options
@@ -68,5 +67,21 @@ def test_rows_are_committed_once_beside_another_writer(store: StoreServer) -> No
     table = DeltaTable(target.uri, storage_options=theirs)
     assert table.transaction_version("app") == 2
     assert sorted(table.to_pyarrow_table()["x"].to_pylist()) == [1, 2, 3, 4, 10]
-    with pytest.raises(UserError, match="cannot be replaced yet"):
-        two.overwrite([], before=2, place=3)
+
+
+@pytest.mark.parametrize("running", ["moto", "azurite"], indirect=True)
+def test_all_rows_are_replaced_those_of_others_too(store: StoreServer) -> None:
+    target = target_of(store)
+    target.check(rows(1).schema, CONFIG, who=WHO)
+    theirs = delta_options(table_folder(target.uri, target.options, CONFIG), target.options)
+    commits = target.commits("app", CONFIG)
+    assert commits.commit(written(target, "a", 1, 2), before=None, place=1) is not None
+    write_deltalake(target.uri, rows(10), mode="append", storage_options=theirs)
+
+    made = commits.overwrite(written(target, "b", 4), before=1, place=2)
+
+    assert made is not None
+    assert seen(target) == [4]
+    assert seen(target, 2) == [1, 2, 10]
+    assert DeltaTable(target.uri, storage_options=theirs).to_pyarrow_table()["x"].to_pylist() == [4]
+    assert commits.overwrite(written(target, "c", 5), before=1, place=2) is None

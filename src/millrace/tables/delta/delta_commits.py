@@ -87,7 +87,7 @@ class DeltaCommits:
         parameters = {"mode": "Append", "partitionBy": "[]"}
         info = {"operation": "WRITE", "operationParameters": parameters, "isBlindAppend": True}
         info["operationMetrics"] = metrics
-        return self.commit_actions(actions, info, place=place, mode="append")
+        return self.commit_actions(actions, info, place=place)
 
     def overwrite(
         self, files: Sequence[TableFile], *, before: int | None, place: int
@@ -111,7 +111,7 @@ class DeltaCommits:
             return [*removed, *({"add": about["add"]} for about in added)]
 
         info = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite"}}
-        return self.commit_actions(actions, info, place=place, mode="overwrite")
+        return self.commit_actions(actions, info, place=place)
 
     def commit_actions(
         self,
@@ -119,7 +119,6 @@ class DeltaCommits:
         info: Action,
         *,
         place: int,
-        mode: str,
     ) -> TableCommit | None:
         """Commit what `actions` makes of the table's state, with the application's place.
 
@@ -140,7 +139,7 @@ class DeltaCommits:
             }
             txn = {"appId": self._application, "version": place, "lastUpdated": now_ms}
             lines = [{"commitInfo": first}, {"txn": txn}, *chosen]
-            if self._put(state, lines, mode):
+            if self._put(state, lines):
                 self._checkpoint_if_due(state.version + 1)
                 return TableCommit(version=state.version + 1, tries=tries)
             fault("delta.commit.after_refusal")
@@ -182,14 +181,14 @@ class DeltaCommits:
                     )
             fitting.add(text)
 
-    def _put(self, state: TableState, lines: list[Action], mode: str) -> bool:
+    def _put(self, state: TableState, lines: list[Action]) -> bool:
         """Make the next version; False if somebody else has made it."""
         version = state.version + 1
         if self._folder.remote is None:
             return self._folder.create(commit_name(version), to_lines(lines))
-        return self._put_in_store(state, lines, mode)
+        return self._put_in_store(state, lines)
 
-    def _put_in_store(self, state: TableState, lines: list[Action], mode: str) -> bool:
+    def _put_in_store(self, state: TableState, lines: list[Action]) -> bool:
         from deltalake import CommitProperties, DeltaTable, Transaction  # noqa: PLC0415
         from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
         from deltalake.transaction import (  # noqa: PLC0415
@@ -198,16 +197,14 @@ class DeltaCommits:
             RemoveAction,
         )
 
-        if any("remove" in line for line in lines):
-            raise UserError(
-                f"{self._who}: files of a table in a store cannot be replaced yet\n"
-                f"  found: {self._folder.uri}\n  to fix: append, or write with Spark"
-            )
         options = delta_options(self._folder, self._options)
         table = DeltaTable(self._folder.uri, version=state.version, storage_options=options)
-        adds: list[AddAction | RemoveAction] = [
+        chosen: list[AddAction | RemoveAction] = [
             AddAction(**_for_delta_rs(line["add"])) for line in lines if "add" in line
         ]
+        removed = [line["remove"] for line in lines if "remove" in line]
+        self._check_removals(removed)
+        chosen += [RemoveAction(**_removed_by_delta_rs(remove)) for remove in removed]
         txn = next(line["txn"] for line in lines if "txn" in line)
         properties = CommitProperties(
             max_commit_retries=0, app_transactions=[Transaction(txn["appId"], txn["version"])]
@@ -216,8 +213,8 @@ class DeltaCommits:
         fault("delta.commit.before_put")
         try:
             table.create_write_transaction(
-                adds,
-                mode,
+                chosen,
+                "append",  # With "overwrite" delta-rs would choose what to remove.
                 table.schema(),
                 list(state.metadata.partition_columns) or None,
                 commit_properties=properties,
@@ -232,6 +229,16 @@ class DeltaCommits:
             ) from error
         fault("delta.commit.after_put")
         return True
+
+    def _check_removals(self, removed: Sequence[Action]) -> None:
+        """Refuse what delta-rs cannot say: that a file goes together with its deletion vector."""
+        deleted_in = [remove["path"] for remove in removed if "deletionVector" in remove]
+        if deleted_in:
+            raise UserError(
+                f"{self._who}: files with deletion vectors cannot be replaced in a store\n"
+                f"  found: {self._folder.uri}/{deleted_in[0]}, and {len(deleted_in) - 1} others\n"
+                "  to fix: REORG TABLE ... APPLY (PURGE) in Spark first, or overwrite with Spark"
+            )
 
     def _checkpoint_if_due(self, version: int) -> None:
         """Sum up the log now and then; a table without checkpoints is slow, and right."""
@@ -259,6 +266,17 @@ def _removal(add: Action, now_ms: int) -> Action:
     there = {name: add[name] for name in kept if add.get(name) is not None}
     more = {"deletionTimestamp": now_ms, "dataChange": True, "extendedFileMetadata": True}
     return {**there, **more}
+
+
+def _removed_by_delta_rs(remove: Action) -> Action:
+    """The arguments of a remove action of delta-rs."""
+    return {
+        "path": remove["path"],
+        "data_change": True,
+        "deletion_timestamp": remove["deletionTimestamp"],
+        "size": remove.get("size"),
+        "partition_values": remove.get("partitionValues"),
+    }
 
 
 def _for_delta_rs(add: Action) -> Action:

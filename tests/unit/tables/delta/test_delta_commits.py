@@ -309,3 +309,11 @@ def test_addresses_of_tables(tmp_path: Path) -> None:
     assert seen(tmp_path / "t") == [1]
     with pytest.raises(UserError, match="a url of an unknown kind"):
         target_of("dbfs://x/t").check(X, CONFIG, who=WHO)
+
+
+def test_files_with_deleted_rows_are_not_replaced_in_a_store(tmp_path: Path) -> None:
+    commits = target_of(tmp_path / "t").commits("app", CONFIG)
+    plain = {"path": "a.parquet", "deletionTimestamp": 1}
+    commits._check_removals([plain])
+    with pytest.raises(UserError, match=r"found: .*/b.parquet, and 0 others"):
+        commits._check_removals([plain, {**plain, "path": "b.parquet", "deletionVector": {}}])
