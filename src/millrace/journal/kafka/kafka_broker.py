@@ -312,7 +312,6 @@ class KafkaBroker(GrantingBroker):
         self._forget_writers()
         # It is not known here which journals the last transaction moved.
         self._moves.forget()
-        self._changes.forget(self._book)
 
     def _begin_epoch(self, book: Book) -> int:
         epoch = book.raise_count(EPOCH)
@@ -332,6 +331,7 @@ class KafkaBroker(GrantingBroker):
         with self._group_commit.settled:
             for field in fields(Book):
                 setattr(self._book, field.name, getattr(kept.book, field.name))
+            self._changes.forget(self._book)
         for id_, point in kept.points.items():
             self._fetching.learn(id_, point)
         self._is_new = not kept.book.count(OWN_PRODUCER)
