@@ -36,7 +36,7 @@ from millrace.pipeline.sinks import check_sink
 from millrace.tables.delta.delta_target import DeltaTarget
 from millrace.tables.delta.log_folder import TableFolder
 
-UNITS, ROWS = 3, 2_000
+UNITS, ROWS = 3, 10_000
 CHECKPOINTS = {"delta.checkpointInterval": "3"}
 FORK = multiprocessing.get_context("forkserver")
 FORK.set_forkserver_preload([__name__])
@@ -116,7 +116,8 @@ def serve_children(mill: str, table: str, calls: Connection) -> None:
 
     This process only imports, so it has no threads that a fork would lose.
     """
-    while (number := calls.recv()) is not None:
+    while True:
+        number = calls.recv()
         child = os.fork()
         if child == 0:
             child_works(mill, table, number)

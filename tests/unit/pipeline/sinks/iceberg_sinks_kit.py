@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import random
@@ -117,12 +118,10 @@ def child_works(mill: str, folder: str, seed: int) -> None:
             driver.commit_due(now=True)
 
 
-def child_appends(folder: str, told: str) -> None:
-    """A second writer: a row in each commit, for good; each is noted when it is there."""
+def child_appends(folder: str, told: str, first: int) -> None:
+    """A second writer: a row in each commit, for good; how many are there is noted each time."""
     catalog = catalog_in(Path(folder))
-    number = 0
-    while True:
-        append_other(catalog, number)
-        number += 1
-        Path(told).write_text(str(number), encoding="utf-8")
+    for number in itertools.count():
+        append_other(catalog, first + number)
+        Path(told).write_text(str(number + 1), encoding="utf-8")
         time.sleep(0.05)

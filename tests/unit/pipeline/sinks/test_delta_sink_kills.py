@@ -56,23 +56,29 @@ def kill_many(folder: Path, kills: int) -> None:
     calls, theirs_end = FORK.Pipe()
     server = FORK.Process(target=serve_children, args=(mill, table, theirs_end))
     server.start()
-    for number in range(kills):
-        calls.send(number)
-        child = calls.recv()
-        until, enough = time.monotonic() + 60, files_in(table) + chance.randint(1, 12)
-        while files_in(table) < enough:
-            assert time.monotonic() < until, "the child does not get on"
-            time.sleep(chance.uniform(0, 0.02))
-        if chance.random() < 0.5:
-            theirs += 1
-            another_writes(table, theirs)
-        os.kill(child, signal.SIGKILL)
-        calls.send("reap")
-        assert calls.recv() == KILLED, "the child ended by itself"
-        if number % JUDGED_EVERY == JUDGED_EVERY - 1:
-            finish(mill, table, names)
-    calls.send(None)
-    server.join(60)
+    child: int | None = None
+    try:
+        for number in range(kills):
+            calls.send(number)
+            child = calls.recv()
+            until, enough = time.monotonic() + 60, files_in(table) + chance.randint(1, 12)
+            while files_in(table) < enough:
+                assert time.monotonic() < until, "the child does not get on"
+                time.sleep(chance.uniform(0, 0.02))
+            if chance.random() < 0.5:
+                theirs += 1
+                another_writes(table, theirs)
+            os.kill(child, signal.SIGKILL)
+            calls.send("reap")
+            assert calls.recv() == KILLED, "the child ended by itself"
+            child = None
+            if number % JUDGED_EVERY == JUDGED_EVERY - 1:
+                finish(mill, table, names)
+    finally:
+        if child is not None:  # It would go on for good.
+            os.kill(child, signal.SIGKILL)
+        server.kill()
+        server.join()
     finish(mill, table, names)
     found = rows_in(table)
     assert [x for x in found if x < 0] == [-n for n in range(theirs, 0, -1)]
