@@ -86,6 +86,7 @@ def test_a_put_whose_answer_was_lost_is_known_as_ones_own(server: Server, url: s
     ("place", "said"),
     [
         (f"s3://key:{SECRET}@bucket/mill", "credentials in it"),
+        (f"abfss://{SECRET}@account.dfs.core.windows.net/mill", "neither a folder nor in S3"),
         (f"s3://bucket/mill?secret_key={SECRET}", "secret_key in it"),
         ("s3://bucket/mill?regoin=x", "did you mean region?"),
         ("s3:///mill", "names no bucket"),

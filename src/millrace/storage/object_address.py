@@ -68,7 +68,7 @@ class BucketAddress:
 def parse(url: str, environment: Mapping[str, str]) -> BucketAddress:
     """Read an address; what it leaves out is taken from the usual variables."""
     split = urlsplit(url)
-    if "@" in split.netloc:
+    if split.scheme == "s3" and "@" in split.netloc:
         raise UserError(
             "the url of the workspace has credentials in it\n"
             "  found: something before an @\n"
@@ -77,7 +77,8 @@ def parse(url: str, environment: Mapping[str, str]) -> BucketAddress:
         )
     if split.scheme != "s3":
         raise UserError(
-            f"workspace {split.scheme}://{split.netloc} is neither a folder nor in S3\n"
+            f"workspace {split.scheme}://{split.netloc.rpartition('@')[2]} is neither a folder nor "
+            "in S3\n"
             "  to fix: give a local or shared path, or s3://bucket/prefix"
         )
     if len(split.netloc) not in _BUCKET_LENGTH:
