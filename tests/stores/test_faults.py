@@ -93,9 +93,10 @@ def test_input_is_read_right_through_faults(
     assert proxy.met[fault]
 
 
+# Google's client tries a cut connection again for minutes, so it is not among them.
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("running", ["azurite", "google"], indirect=True)
+@pytest.mark.parametrize("running", ["azurite"], indirect=True)
 def test_input_of_other_makes_is_read_right_or_not_at_all(
     store: StoreServer, proxy: FaultyProxy, fault: str
 ) -> None:
