@@ -77,6 +77,10 @@ class HereRunner:
         """As many as a small machine has."""
         return 2
 
+    def slots_of_host(self) -> int:
+        """Threads add nothing to what is read."""
+        return 1
+
     def run(
         self, work: TaskWork, tasks: int, schema: pa.Schema, *, title: str, watch: Watch
     ) -> pa.Table:
@@ -112,8 +116,13 @@ def counting(reading: Reading) -> Iterator[None]:
     borrowed = duckdb_instances.borrowed
 
     @contextmanager
-    def profiled(settings: Any, sql: str = "") -> Iterator[duckdb.DuckDBPyConnection]:  # noqa: ANN401 - of the engine
-        with borrowed(settings, sql) as connection:
+    def profiled(
+        settings: Any,  # noqa: ANN401 - of the engine
+        sql: str = "",
+        *,
+        threads: int = 1,
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        with borrowed(settings, sql, threads=threads) as connection:
             connection.execute(PROFILE)
             yield connection
             reading.add(connection)

@@ -3,13 +3,16 @@
     .venv/bin/python benchmarks/check.py [--record] [--only key_hash job ...] [--file PATH]
 
 A ratio is how many times as fast as its peer Millrace is, in the same run on the same data; more is
-better. A case whose ratio fell by more than 20% is measured again, up to twice, and the best
-counts; if that is still too low, or a recorded case was not measured at all, this fails and names
-it. `--record` writes what was measured to recorded.json, or another file, instead. `--only` leaves
-out the other benchmarks and what is recorded of them.
+better. Of each case, several ratios are recorded. A case fell if it is a fifth below the lowest of
+them: it is then measured up to three times, and the median counts.
 
-Ratios say more about another machine than times do, and still not all: it is said when they were
-recorded on another kind of machine. Nothing else should run meanwhile. About three minutes.
+Other work on the cores disturbs ratios too, so the cores are looked at before and after each run. A
+case that is low is an error only if two runs or more were undisturbed, on the kind of machine that
+it was recorded on; otherwise this says so and goes on. It ends in less than five minutes, and names
+what it had no time for. A recorded case that a benchmark no longer measures is an error.
+
+`--record` measures five times, on cores that nothing else uses, and writes recorded.json with the
+commit. The message for a case that fell lists the commits since, and how to find the one.
 """
 
 from __future__ import annotations
@@ -22,9 +25,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 from rich.console import Console
@@ -33,8 +37,17 @@ from rich.table import Table
 HERE: Final = Path(__file__).parent
 RECORDED: Final = HERE / "recorded.json"
 FALL_MAX: Final = 0.2
+"""How far below the lowest recorded ratio a case may be."""
 TRIES: Final = 3
+RECORD_RUNS: Final = 5
 RUN_S_MAX: Final = 600
+CHECK_S_MAX: Final = 280
+"""No run begins or goes on after this time."""
+BUSY_SHARE_MAX: Final = 0.25
+"""A run is disturbed if other work uses more of the cores than this before or after it."""
+UNDISTURBED_MIN: Final = 2
+LOOK_S: Final = 1.0
+COMMITS_SHOWN_MAX: Final = 15
 
 Lines = Sequence[Mapping[str, Any]]
 Ratios = dict[str, float]
@@ -44,13 +57,31 @@ class Unusable(Exception):
     """What stands in the way of comparing, for a user."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A ratio as it was, when, and on what."""
+class OutOfTime(Exception):
+    """A run was not begun or not ended because the check has to end."""
 
-    ratio: float
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Ratios as they were, when, at which commit, and on what."""
+
+    ratios: tuple[float, ...]
     date: str
+    commit: str
     machine: str
+
+    @property
+    def floor(self) -> float:
+        """Below this, a case fell."""
+        return min(self.ratios) * (1 - FALL_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a benchmark: the ratio of each case, and whether other work disturbed it."""
+
+    ratios: Mapping[str, float]
+    is_disturbed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,32 +94,58 @@ class Short:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One case: what was recorded, what was measured, and whether that is too low."""
+    """One case: what was recorded, what was measured, and what that means."""
 
     case: str
-    recorded: float | None
-    measured: float | None
+    recorded: Recorded | None
+    ratios: tuple[float, ...] = ()
+    """Of all runs."""
+    undisturbed: tuple[float, ...] = ()
+    here: str = field(default="", repr=False)
+    """The kind of machine of the runs."""
+    not_compared: str | None = None
+    """Why there were not enough runs, if so."""
 
     @property
-    def change(self) -> float | None:
-        """The measured ratio beside the recorded one, as a share above or below it."""
-        if self.recorded is None or self.measured is None:
-            return None
-        return self.measured / self.recorded - 1
+    def measured(self) -> float | None:
+        """The median of undisturbed runs if there are enough, otherwise of all."""
+        ratios = self.undisturbed if len(self.undisturbed) >= UNDISTURBED_MIN else self.ratios
+        return median(ratios) if ratios else None
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it is below what was recorded, or missing."""
+        if self.recorded is None:
+            return False
+        return self.measured is None or self.measured < self.recorded.floor
 
     @property
     def verdict(self) -> str:
         """In a word or two."""
         if self.recorded is None:
             return "not recorded"
-        if self.change is None:
+        if not self.is_low:
+            return "ok"
+        if self.not_compared is not None:
+            return "not compared"
+        if self.measured is None:
             return "not measured"
-        return "fell" if self.change < -FALL_MAX else "ok"
+        if self.recorded.machine != self.here:
+            return "other machine"
+        return "fell" if len(self.undisturbed) >= UNDISTURBED_MIN else "machine busy"
 
     @property
     def is_bad(self) -> bool:
         """Whether this is what the check is for."""
         return self.verdict in ("fell", "not measured")
+
+    @property
+    def text(self) -> str:
+        """The numbers, in a line."""
+        assert self.recorded is not None
+        lowest, middle = min(self.recorded.ratios), median(self.recorded.ratios)
+        found = "not measured" if self.measured is None else f"found {self.measured:.2f}"
+        return f"{self.case}: recorded {middle:.2f}, at least {lowest:.2f}; {found}"
 
 
 # What the benchmarks say.
@@ -133,13 +190,25 @@ SHORT: Final[Mapping[str, Short]] = {
 
 
 # Comparing. Pure.
-def judge(recorded: Mapping[str, Recorded], measured: Mapping[str, float]) -> list[Judged]:
+def judge(
+    recorded: Mapping[str, Recorded],
+    runs: Sequence[Run],
+    here: str,
+    *,
+    not_compared: str | None = None,
+) -> list[Judged]:
     """Every case that was recorded or measured."""
+    measured = {case for run in runs for case in run.ratios}
     return [
         Judged(
             case=case,
-            recorded=recorded[case].ratio if case in recorded else None,
-            measured=measured.get(case),
+            recorded=recorded.get(case),
+            ratios=tuple(run.ratios[case] for run in runs if case in run.ratios),
+            undisturbed=tuple(
+                run.ratios[case] for run in runs if case in run.ratios and not run.is_disturbed
+            ),
+            here=here,
+            not_compared=not_compared,
         )
         for case in sorted({*recorded, *measured})
     ]
@@ -152,31 +221,35 @@ def of(benchmarks: Iterable[str], recorded: Mapping[str, Recorded]) -> dict[str,
     }
 
 
-def best_of(one: Mapping[str, float], other: Mapping[str, float]) -> Ratios:
-    """The higher ratio of each case."""
-    return {case: max(r[case] for r in (one, other) if case in r) for case in {**one, **other}}
-
-
-def complaint(judged: Sequence[Judged]) -> str | None:
-    """What to say if something fell; None if nothing did."""
+def complaint(judged: Sequence[Judged], commits: Callable[[str], str]) -> str | None:
+    """What to say if something fell; None if nothing did. `commits` tells those since one."""
     bad = [one for one in judged if one.is_bad]
     if not bad:
         return None
-    lines = []
-    for one in bad:
-        if one.change is None:
-            lines.append(f"  {one.case}: recorded {one.recorded:.2f}, not measured")
-        else:
-            lines.append(
-                f"  {one.case}: recorded {one.recorded:.2f}, found {one.measured:.2f}, "
-                f"{-one.change:.0%} less"
-            )
+    since = {one.recorded.commit for one in bad if one.recorded is not None}
+    names = sorted({one.case.partition(":")[0] for one in bad})
+    begun = "\n".join(commits(commit) for commit in sorted(since))
     return (
         f"slower than recorded, by more than {FALL_MAX:.0%} against the peer\n"
-        + "\n".join(lines)
-        + "\n  to fix: find what made it slower; if it is meant to be, record it: "
-        "benchmarks/check.py --record"
+        + "\n".join(f"  {one.text}" for one in bad)
+        + f"\n{begun}\n"
+        f"  to fix: find the commit: git bisect start HEAD {min(since)}; git bisect run "
+        f".venv/bin/python benchmarks/check.py --only {' '.join(names)}\n"
+        "  if it is meant to be slower, record it: benchmarks/check.py --record"
     )
+
+
+def remarks(judged: Sequence[Judged]) -> list[str]:
+    """What was low and is no error, and why."""
+    why = {
+        "machine busy": f"other work used over {BUSY_SHARE_MAX:.0%} of the cores",
+        "other machine": "recorded on another kind of machine",
+    }
+    return [
+        f"{one.text}; not compared: {one.not_compared or why[one.verdict]}"
+        for one in judged
+        if one.verdict in ("not compared", *why)
+    ]
 
 
 # The file.
@@ -189,18 +262,21 @@ def load(path: Path) -> dict[str, Recorded]:
         raise Unusable(f"no recorded ratios at {path}\n  found: {error}\n{fix}") from error
     try:
         found = {
-            str(case): Recorded(float(one["ratio"]), str(one["date"]), str(one["machine"]))
+            str(case): Recorded(
+                ratios=tuple(float(ratio) for ratio in one["ratios"]),
+                date=str(one["date"]),
+                commit=str(one["commit"]),
+                machine=str(one["machine"]),
+            )
             for case, one in json.loads(text).items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Unusable(f"cannot understand {path}\n  found: {error!r}\n{fix}") from error
     if not found:
         raise Unusable(f"no recorded ratios in {path}\n  found: no case\n{fix}")
-    wrong = [case for case, one in found.items() if not 0 < one.ratio < float("inf")]
-    if wrong:
-        raise Unusable(
-            f"cannot understand {path}\n  found: {wrong[0]}: ratio {found[wrong[0]].ratio}\n{fix}"
-        )
+    for case, one in found.items():
+        if not one.ratios or not all(0 < ratio < float("inf") for ratio in one.ratios):
+            raise Unusable(f"cannot understand {path}\n  found: {case}: ratios {one.ratios}\n{fix}")
     return found
 
 
@@ -227,27 +303,77 @@ def processor() -> str:
     return names[0] if names else platform.processor()
 
 
+# The machine and its commits.
+def busy_share() -> float:
+    """Which share of the cores is in use now, while nothing of this check runs."""
+    before = _ticks()
+    time.sleep(LOOK_S)
+    total, idle = (after - b for after, b in zip(_ticks(), before, strict=True))
+    return 1 - idle / total if total else 0.0
+
+
+def _ticks() -> tuple[int, int]:
+    """Of all cores: all ticks, and idle ones. What another machine took of ours is no idle tick."""
+    try:
+        first = Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0]
+    except OSError:
+        return 0, 0
+    fields = [int(value) for value in first.split()[1:9]]
+    return sum(fields), fields[3] + fields[4]
+
+
+def git(*arguments: str) -> str | None:
+    """What git says of this checkout; None if there is none."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=HERE, capture_output=True, text=True, check=True, timeout=30
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def commits_since(commit: str) -> str:
+    """The commits after one that changed the code, newest first."""
+    told = git("log", "--oneline", f"{commit}..HEAD", "--", "../src")
+    if told is None:
+        return f"  since: {commit} (git does not know it here)"
+    lines = told.splitlines()
+    more = len(lines) - COMMITS_SHOWN_MAX
+    shown = [f"    {line}" for line in lines[:COMMITS_SHOWN_MAX]]
+    rest = [f"    and {more} before"] if more > 0 else []
+    return "\n".join([f"  since {commit}, {len(lines)} commits of src:", *shown, *rest])
+
+
 # Running.
-def run(name: str) -> Ratios:
+def run(name: str, limit_s: float = RUN_S_MAX) -> Run:
     """Run the short form of a benchmark; its ratios by case, under its name."""
+    if limit_s <= 0:
+        raise OutOfTime(name)
     short = SHORT[name]
-    begun = time.monotonic()
+    begun, busy_before = time.monotonic(), busy_share()
     command = [sys.executable, str(HERE / f"{name}.py"), *short.arguments]
     print(f"running {' '.join(command[1:])}", file=sys.stderr, flush=True)
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=RUN_S_MAX
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=limit_s)
     except subprocess.CalledProcessError as error:
         last = "\n    ".join(error.stderr.strip().splitlines()[-12:])
         raise Unusable(f"benchmark {name} failed\n    {last}") from error
     except subprocess.TimeoutExpired as error:
-        raise Unusable(f"benchmark {name} did not end within {RUN_S_MAX} s") from error
-    print(f"  took {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+        raise OutOfTime(name) from error
+    busy = max(busy_before, busy_share())
+    print(
+        f"  took {time.monotonic() - begun:.0f} s, other work {busy:.0%}",
+        file=sys.stderr,
+        flush=True,
+    )
     ratios = short.ratios(json_lines(done.stdout))
     if not ratios:
         raise Unusable(f"benchmark {name} gave no ratio\n  found: {done.stdout[-500:]!r}")
-    return {f"{name}: {case}": round(ratio, 3) for case, ratio in ratios.items()}
+    return Run(
+        {f"{name}: {case}": round(ratio, 3) for case, ratio in ratios.items()},
+        is_disturbed=busy > BUSY_SHARE_MAX,
+    )
 
 
 def json_lines(text: str) -> list[dict[str, Any]]:
@@ -255,16 +381,31 @@ def json_lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
-def measure_and_judge(names: Sequence[str], recorded: Mapping[str, Recorded]) -> list[Judged]:
-    """Run what is asked for; again, where something fell."""
+def measure_and_judge(
+    names: Sequence[str],
+    recorded: Mapping[str, Recorded],
+    here: str,
+    now: Callable[[], float] = time.monotonic,
+) -> list[Judged]:
+    """Run what is asked for; again, where something is low."""
     out: list[Judged] = []
+    until = now() + CHECK_S_MAX
     for name in names:
-        known, measured = of([name], recorded), Ratios()
-        for _ in range(TRIES):
-            measured = best_of(measured, run(name))
-            judged = judge(known, measured)
-            if not any(one.is_bad for one in judged):
-                break
+        known, runs, failed, why = of([name], recorded), list[Run](), False, None
+        judged = judge(known, runs, here)
+        while len(runs) < TRIES and any(one.is_low for one in judged) and why is None:
+            try:
+                runs.append(run(name, until - now()))
+            except OutOfTime:
+                why = f"the check ends after {CHECK_S_MAX} s"
+            except Unusable as error:
+                # A busy machine can end a benchmark: an idle one does so twice if it is wrong.
+                print(error, file=sys.stderr, flush=True)
+                if failed and busy_share() <= BUSY_SHARE_MAX:
+                    raise
+                why = "its benchmark failed twice on busy cores" if failed else None
+                failed = True
+            judged = judge(known, runs, here, not_compared=why)
         out += judged
     return out
 
@@ -273,21 +414,38 @@ def record(names: Sequence[str], path: Path) -> None:
     """Measure, and write it down beside what is recorded of other benchmarks."""
     known = load(path) if path.exists() else {}
     date, where = datetime.now(UTC).date().isoformat(), machine()
+    commit = git("rev-parse", "--short", "HEAD") or "unknown"
     for name in names:
-        measured = run(name)
+        runs = [run(name) for _ in range(RECORD_RUNS)]
+        if any(one.is_disturbed for one in runs):
+            raise Unusable(
+                f"other work used the cores while {name} was measured\n"
+                f"  found: over {BUSY_SHARE_MAX:.0%} of them\n"
+                "  to fix: record on a machine with nothing else to do"
+            )
         known = {case: one for case, one in known.items() if case not in of([name], known)}
-        known |= {case: Recorded(ratio, date, where) for case, ratio in measured.items()}
+        known |= {
+            case: Recorded(
+                ratios=tuple(one.ratios[case] for one in runs),
+                date=date,
+                commit=commit,
+                machine=where,
+            )
+            for case in runs[0].ratios
+        }
         save(path, known)
     print(f"recorded {len(known)} cases in {path}")
 
 
 def show(judged: Sequence[Judged]) -> None:
-    table = Table("case", "recorded", "measured", "change", "verdict", title="times as fast")
+    table = Table("case", "recorded", "lowest", "measured", "verdict", title="times as fast")
     for one in judged:
-        numbers = ["" if n is None else f"{n:.2f}" for n in (one.recorded, one.measured)]
-        change = "" if one.change is None else f"{one.change:+.0%}"
-        table.add_row(one.case, *numbers, change, one.verdict)
-        print(json.dumps({"benchmark": "check", **asdict(one), "verdict": one.verdict}))
+        past = () if one.recorded is None else one.recorded.ratios
+        numbers = (median(past), min(past)) if past else (None, None)
+        cells = ["" if n is None else f"{n:.2f}" for n in (*numbers, one.measured)]
+        table.add_row(one.case, *cells, one.verdict)
+        found = {"case": one.case, "recorded": past, "ratios": one.ratios, "verdict": one.verdict}
+        print(json.dumps({"benchmark": "check", **found}))
     Console(stderr=True, width=140).print(table)
 
 
@@ -302,14 +460,15 @@ def main() -> None:
             record(asked.only, asked.file)
             return
         recorded = of(asked.only, load(asked.file))
-        others = sorted({one.machine for one in recorded.values()} - {machine()})
-        if others:
-            print(f"recorded on another machine: {others[0]}", file=sys.stderr)
-        judged = measure_and_judge(asked.only, recorded)
+        judged = measure_and_judge(asked.only, recorded, machine())
+    except OutOfTime as error:
+        sys.exit(f"benchmark {error} did not end within {RUN_S_MAX} s")
     except Unusable as error:
         sys.exit(str(error))
     show(judged)
-    told = complaint(judged)
+    for remark in remarks(judged):
+        print(remark, file=sys.stderr)
+    told = complaint(judged, commits_since)
     if told is not None:
         sys.exit(told)
 

@@ -39,7 +39,8 @@ from millrace.config import KIB, MIB, Config
 from millrace.execute.task_folders import FOLDER_VARIABLE, Folders
 from millrace.ids import AttemptId, FolderId
 from millrace.keys import RoundRobinPartitioner
-from millrace.shuffle.index import MapTaskIndex, PartitionMeta
+from millrace.shuffle.index import MapTaskIndex
+from millrace.shuffle.partition_entries import PartitionMeta
 from millrace.shuffle.writer import begin_attempt, write_map_output
 from millrace.storage import layout
 from millrace.storage.local import LocalStore

@@ -196,7 +196,7 @@ def main() -> None:
     register(spark)
     table = Table("case", "Millrace s", "Parquet s", "rows/s", "ratio", title="format('millrace')")
     try:
-        with mr.open(folder / "mill", spark) as ws:
+        with mr.open(folder / "mill", spark, create=True) as ws:
             assert ws.journals.list() == ()  # Now this process owns them.
             for times in asked.times:
                 sides = Sides(spark, ws, folder / str(times), asked.rows * times)

@@ -30,7 +30,17 @@ NEEDS_SPARK = tuple(
         *("DataFrameReader", "SessionBuilder", "SparkSession"),
         *("Shuffle", "PartitionSize", "StageReport", "VerifyReport"),
         *("Dataset", "GroupedData", "ParquetWritten", "QueryReport"),
-        *("Job", "Step", "Context", "FileListing", "files", "Large", "read_large", "RunEntry"),
+        *(
+            "Job",
+            "JobState",
+            "Step",
+            "Context",
+            "FileListing",
+            "files",
+            "Large",
+            "read_large",
+            "RunEntry",
+        ),
         *("register", "TaskFailed", "FunctionFailed"),
         *("Journals.to_spark", "ReadSession.to_spark"),
     )
@@ -135,7 +145,7 @@ def write_data(folder: Path) -> None:
         (folder / "texts" / name).write_text(text)
 
 
-KEPT = ("shop/", "millrace/reads/shop/", "jobs/captions/", "captions")
+KEPT = ("shop/", "millrace/reads/shop/", "jobs/captions/", "captions", "jobs/sums/")
 ORDERS = pa.table({"cust_id": [1, 2, 1], "amount": [10, 20, 30]})
 CUSTOMERS = pa.table({"cust_id": [1, 2], "nation": ["fr", "de"]})
 

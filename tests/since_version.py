@@ -23,6 +23,8 @@ SINCE: Final[dict[str, Since]] = {
     "test_a_table_over_a_journal_is_read_with_what_came_later_and_written": ("pyspark", (4, 1)),
     "tests/spark/test_source_stream_session.py": ("pyspark", (4, 2)),
     "tests/spark/test_source_stream_write.py": ("pyspark", (4, 1)),
+    "tests/unit/datasets/test_subquery_columns.py::"
+    "test_values_among_the_rows_of_a_dataset_are_those_of_the_subquery": ("pyspark", (4, 1)),
     "tests/unit/datasets/test_spark_methods.py": ("pyspark", (4, 3)),
     "tests/unit/scan/test_native.py::test_how_a_writer_held_texts_in_memory_does_not_matter": (
         "pyarrow",

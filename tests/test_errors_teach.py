@@ -12,6 +12,7 @@ SRC = Path(__file__).parents[1] / "src" / "millrace"
 FIX = "to fix"
 SQLITE = "journal/embedded/ledger/sqlite_ledger.py"
 AGREED = {
+    "execute/stage_run.py: OutOfMemory(too_large[0])": "the text of the task's error",
     f"{SQLITE}: StorageError(words(doing, self._path, error))": "ledger_errors.py words it",
     f"{SQLITE}: StorageError(str(error))": "the text of an error of ours",
     f"{SQLITE}: StorageError(str(still))": "the text of an error of ours",

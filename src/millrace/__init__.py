@@ -30,8 +30,10 @@ logging.getLogger("millrace").addHandler(logging.NullHandler())
 if TYPE_CHECKING:
     from pyspark.sql import Window
 
-    from millrace import functions, types
+    from millrace import functions, llm, types
     from millrace.calls.workspace_reader import DataFrameReader
+    from millrace.calls.workspace_system import WorkspaceTables
+    from millrace.calls.workspace_ui import UiLink, ui
     from millrace.config import Config
     from millrace.datasets.dataset import Dataset
     from millrace.datasets.grouped_data import GroupedData
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
         MemberLost,
         MillraceError,
         OffsetOutOfRange,
+        OutOfMemory,
         OwnerReplaced,
         OwnerUnreachable,
         PeerGone,
@@ -105,7 +108,10 @@ if TYPE_CHECKING:
     from millrace.pipeline.define.job import Job
     from millrace.pipeline.define.steps import Step
     from millrace.pipeline.large.large_values import Large, read_large
+    from millrace.pipeline.paid.call_errors import AnswerUnusable, ProviderBusy
+    from millrace.pipeline.paid.limits_and_budget import Budget, Limits
     from millrace.pipeline.report.job_report import JobReport, RunEntry, StepReport
+    from millrace.pipeline.restore.job_state import JobState
     from millrace.pipeline.run.job_status import JobStatus
     from millrace.reads.api import ReadSession
     from millrace.reads.live.follow_requests import FollowRange
@@ -118,8 +124,14 @@ if TYPE_CHECKING:
         WaitingStatus,
     )
     from millrace.shuffle.cleanup import CleanupReport
-    from millrace.shuffle.handle import PartitionSize, Shuffle, VerifyReport
-    from millrace.shuffle.reports import ParquetWritten, QueryReport, StageReport
+    from millrace.shuffle.handle import Shuffle
+    from millrace.shuffle.reports import (
+        ParquetWritten,
+        PartitionSize,
+        QueryReport,
+        StageReport,
+        VerifyReport,
+    )
     from millrace.shuffle.runs import Run
     from millrace.spark import register
     from millrace.spark_session import SessionBuilder, SparkSession
@@ -130,6 +142,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentUnreachable",
     "AlreadyOwned",
+    "AnswerUnusable",
     "Anything",
     "Appended",
     "AttemptExists",
@@ -137,6 +150,7 @@ __all__ = [
     "BroadcastPartitioner",
     "BrokenTransaction",
     "BrokerStopped",
+    "Budget",
     "Checkpoint",
     "CleanupReport",
     "Config",
@@ -161,6 +175,7 @@ __all__ = [
     "Job",
     "JobChanged",
     "JobReport",
+    "JobState",
     "JobStatus",
     "JournalInfo",
     "JournalStatus",
@@ -171,11 +186,13 @@ __all__ = [
     "Large",
     "LeaseHeld",
     "LeaseLost",
+    "Limits",
     "MapOutputMissing",
     "MemberLost",
     "MillraceError",
     "OffsetOutOfRange",
     "OpenStatus",
+    "OutOfMemory",
     "OwnerReplaced",
     "OwnerUnreachable",
     "ParquetWritten",
@@ -184,6 +201,7 @@ __all__ = [
     "PeerGone",
     "Problem",
     "Producer",
+    "ProviderBusy",
     "Published",
     "QueryReport",
     "RangePartitioner",
@@ -211,6 +229,7 @@ __all__ = [
     "TaskFailed",
     "Transaction",
     "Truncated",
+    "UiLink",
     "UnsupportedType",
     "UserError",
     "VerifyReport",
@@ -218,12 +237,14 @@ __all__ = [
     "Window",
     "Workspace",
     "WorkspaceCheck",
+    "WorkspaceTables",
     "WorkspaceUnknown",
     "__version__",
     "files",
     "functions",
     "hash32",
     "json_schema",
+    "llm",
     "open",
     "partition_ids",
     "read_large",
@@ -231,6 +252,7 @@ __all__ = [
     "split",
     "tile",
     "types",
+    "ui",
 ]
 
 _PUBLIC = {
@@ -239,19 +261,30 @@ _PUBLIC = {
     "spark_session": ("SessionBuilder", "SparkSession"),
     "config": ("Config",),
     "durations": ("Duration",),
-    "shuffle.handle": ("PartitionSize", "Shuffle", "VerifyReport"),
-    "shuffle.reports": ("ParquetWritten", "QueryReport", "StageReport"),
+    "shuffle.handle": ("Shuffle",),
+    "shuffle.reports": (
+        "ParquetWritten",
+        "PartitionSize",
+        "QueryReport",
+        "StageReport",
+        "VerifyReport",
+    ),
     "shuffle.runs": ("Run",),
     "shuffle.cleanup": ("CleanupReport",),
+    "calls.workspace_system": ("WorkspaceTables",),
+    "calls.workspace_ui": ("UiLink", "ui"),
     "upkeep.findings": ("Problem", "WorkspaceCheck"),
     "upkeep.retention_rules": ("Retention",),
     "datasets.dataset": ("Dataset",),
     "datasets.grouped_data": ("GroupedData",),
     "pipeline.define.job": ("Job",),
     "pipeline.define.steps": ("Step",),
+    "pipeline.paid.call_errors": ("AnswerUnusable", "ProviderBusy"),
+    "pipeline.paid.limits_and_budget": ("Budget", "Limits"),
     "pipeline.define.context": ("Context",),
     "pipeline.define.file_listing": ("FileListing", "files"),
     "pipeline.large.large_values": ("Large", "read_large"),
+    "pipeline.restore.job_state": ("JobState",),
     "pipeline.report.job_report": ("JobReport", "RunEntry", "StepReport"),
     "pipeline.run.job_status": ("JobStatus",),
     "journal.api": ("Journals",),
@@ -312,6 +345,7 @@ _PUBLIC = {
         "MemberLost",
         "MillraceError",
         "OffsetOutOfRange",
+        "OutOfMemory",
         "OwnerReplaced",
         "OwnerUnreachable",
         "PeerGone",

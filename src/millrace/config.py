@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self
 
 from millrace.durations import Duration, ms, seconds
 from millrace.errors import UserError
-from millrace.limits import GIB, KIB, MIB, Limits
+from millrace.limits import GIB, KIB, MIB, FixedLimits
 from millrace.text import did_you_mean
 
 __all__ = ["GIB", "KIB", "MIB", "Config", "checked_config"]
@@ -23,7 +23,7 @@ _KINDS: Final = {int: "a whole number", bool: "True or False", str: "text", floa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Limits):
+class Config(FixedLimits):
     """The settings of a workspace. Change some: `Config().with_options(split_bytes_target=...)`.
 
     Example:
@@ -62,6 +62,8 @@ class Config(Limits):
     """The right side of a join is broadcast if it is at most this large."""
     query_memory_bytes_max: int = 1 * GIB
     """Memory for the query of one task; above it, the query spills to disk."""
+    query_threads_max: int = 8
+    """Threads of one task's query, at most: those of slots that would be idle meanwhile."""
     skew_bytes_min: int = 256 * MIB
     """Several tasks read a partition that is this large and five times larger than the median."""
     stages_at_once_max: int = 4
@@ -86,6 +88,8 @@ class Config(Limits):
     """Bytes of one append or transaction, at most."""
     journal_reserve_bytes: int = 2 * MIB
     """Disk space reserved for truncating and deleting when the disk is full."""
+    journal_ahead_bytes_max: int = 64 * MIB
+    """What a process fetches of journals in a bucket before their readers ask for it."""
     owner_timeout: Duration = "30s"
     """Time limit of a call to the owner of the journals, with all retries."""
     owner_lease: Duration = "5s"
@@ -102,6 +106,10 @@ class Config(Limits):
     """Bytes in each batch of a step, about, unless the step says otherwise."""
     job_publish_every: Duration = "100ms"
     """A step that is not expensive publishes its rows this often."""
+    job_state_bytes: int = 1 * GIB
+    """State of keys that a worker process keeps in memory between its turns."""
+    job_snapshot_changes: int = 100_000
+    """After this many changes, or as many as it has rows, a state is written to files."""
     job_backlog_rows_max: int = 100_000
     """A step pauses while the next step has this many rows to read."""
     job_sink_bytes: int = 32 * MIB
@@ -114,6 +122,10 @@ class Config(Limits):
     """A sink commits earlier if files of this many bytes wait."""
     job_retry_wait: Duration = "200ms"
     """Wait before a failed call is retried; doubles with each retry."""
+    job_batch_settle: Duration = "3m"
+    """A batch whose maker died is made again if the provider has none after this time."""
+    job_batch_poll: Duration = "30s"
+    """A job that waits for a batch of a provider looks at it this often."""
     job_worker_time: Duration = "60s"
     """Run time of a worker's Spark task; then the next task starts."""
     job_lease: Duration = "10s"

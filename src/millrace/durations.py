@@ -16,7 +16,8 @@ Duration = timedelta | float | str
 """A length of time as a user gives it. Numbers are seconds."""
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_TEXT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)")
+_WORDS: Final = {"second": "s", "minute": "m", "hour": "h", "day": "d"}
+_TEXT: Final = re.compile(rf"([0-9]+(?:\.[0-9]+)?)\s*(?:(ms|s|m|h|d)|({'|'.join(_WORDS)})s?)")
 _SECONDS_MAX: Final = 100 * 366 * 86400
 _EXAMPLES: Final = 'give seconds, a timedelta, or text such as "500ms", "10s", "15m", "2h" or "7d"'
 
@@ -68,6 +69,6 @@ def _seconds(value: object) -> float | None:
             return None if math.isnan(value) else float(value)
         case str():
             match = _TEXT.fullmatch(value.strip())
-            return float(match[1]) * _UNITS[match[2]] if match else None
+            return float(match[1]) * _UNITS[match[2] or _WORDS[match[3]]] if match else None
         case _:
             return None

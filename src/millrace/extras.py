@@ -22,7 +22,11 @@ EXTRAS: Final = {
     "kafka": ("confluent_kafka",),
     "postgres": ("psycopg", "adbc_driver_postgresql"),
     "s3": ("botocore",),
+    "gcs": ("google.auth", "urllib3"),
+    "azure": ("azure.identity", "urllib3"),
+    "ui": ("jinja2", "markupsafe", "starlette", "uvicorn"),
     "iceberg": ("pyiceberg", "pyiceberg_core"),
+    "llm": ("httpx",),
 }
 """Each extra, and the modules that it brings."""
 

@@ -15,7 +15,7 @@ GIB: Final = 1024 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class FixedLimits:
     """Sizes are bytes, times are milliseconds, and the unit stands last in the name."""
 
     # Writing a map output.
@@ -27,13 +27,11 @@ class Limits:
     """Rows of a `range` in SQL that are made in this process; of more, Spark makes them."""
     sample_rows_max: int = 100_000
     """How many rows are looked at to choose range bounds."""
-    part_files_max: int = 64
-    """Up to here an attempt writes a file per partition; beyond, one `data.ipc` with ranges."""
     batch_bytes_target: int = 4 * MIB
     """A partition's small slices are put together up to about this size before they are written."""
 
     # Cutting inputs into map tasks and map tasks into Spark tasks.
-    map_tasks_max: int = 4096
+    map_tasks_max: int = 100_000
     """With more files than this, files are put together into one map task by their path's hash."""
     spark_tasks_max: int = 10_000
     """Most Spark tasks of one round."""
@@ -53,6 +51,8 @@ class Limits:
     """Of how many operations a dataset consists; one that is used twice counts twice."""
     query_repairs_max: int = 10
     """How often a query is begun again because map outputs of its stages were lost."""
+    query_memory_retries_max: int = 3
+    """How often a query is planned again with more partitions because a task needed more memory."""
     task_repairs_max: int = 3
     """How often a map task is run again in a query because its host went away."""
 
@@ -60,15 +60,23 @@ class Limits:
     fetch_chunk_bytes: int = 2 * MIB
     """Bytes per message of a fetch."""
     fetch_memory_bytes_max: int = 64 * MIB
-    """A fetched range up to here is held in memory; a larger one goes through a file."""
+    """What one reader holds of fetched ranges, those ahead of it too; a larger range goes through a
+    file."""
     fetch_ranges_max: int = 1024
-    """Most partitions that are asked for in one call."""
+    """Most partitions that are asked for in one call, or fetched ahead of their reader."""
+    fetch_hosts_at_once: int = 8
+    """From how many hosts one reader fetches at the same time."""
     fetch_retries_max: int = 3
     """How often a cut fetch is taken up again before it is an error."""
     fetch_backoff_ms: int = 100
     """The wait before the first retry; it doubles with each."""
     connections_max: int = 64
     """Most agents a process keeps a connection to."""
+
+    reduced_rows_min: int = 1_000_000
+    """A side of a join with fewer rows, about, is not reduced by the keys of the other one."""
+    reducing_bytes_max: int = 64 * MIB
+    """Rows of more bytes do not reduce the other side of a join: each task reads their keys."""
 
     # Threads.
     thread_sleep_ms_max: int = 5_000
@@ -140,6 +148,12 @@ class Limits:
     """What is kept of ranges of which a reader took a part, to be read and checked only once."""
     journal_reader_kept_bytes_max: int = 64 * MIB
     """The same of a joined process that reads files itself."""
+    journal_commit_gather_ms_max: int = 8
+    """How long the first request of a commit waits for others, where commits take 20 ms or longer:
+    a sixteenth of a commit, and no longer than this."""
+    journal_call_producers_max: int = 65_536
+    """Of how many producers an owner remembers the last call. One that was silent for longer has to
+    ask again before it goes on, which is one more call."""
     journal_moves_max: int = 262_144
     """Journals whose last move is remembered; a caller that needs more reads all of them."""
     ledger_checkpoint_bytes: int = 32 * MIB
@@ -198,9 +212,10 @@ class Limits:
     """How many bytes of rows a cheap step gathers before it publishes them."""
     job_read_ahead_bytes: int = 8 * MIB
     """How much a worker reads ahead of the function."""
+    job_linger_ms: int = 50
+    """How long results of calls wait for others, to be published together."""
     job_ahead_ms: int = 20
-    """If publishing takes this long, calls that take longer do not wait for their intents: these
-    are recorded ahead, while the calls before them are under way."""
+    """If publishing takes this long, what nothing waits for is committed beside other work."""
     job_turn_ms: int = 2_000
     """How long a worker works on one lease before it asks for another."""
     job_idle_ms: int = 50

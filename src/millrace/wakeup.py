@@ -83,7 +83,8 @@ class WorkerThread(threading.Thread):
     """A thread that others wait for by `ended`, and that does not keep the process alive.
 
     `Thread.join` asks for the current thread. In a thread of Flight's that makes an entry in
-    `threading.enumerate()`, which Python 3.11 keeps when that thread has ended.
+    `threading.enumerate()`, which Python 3.11 keeps when that thread has ended. And up to Python
+    3.12 a `join` that an exception of a signal interrupts takes the thread for ended.
     """
 
     def __init__(self, run: Callable[[], object], name: str) -> None:

@@ -16,6 +16,8 @@ import pyarrow as pa
 from millrace.calls.workspace_files import WorkspaceFiles
 from millrace.calls.workspace_session import WorkspaceSession
 from millrace.calls.workspace_sql import WorkspaceSql
+from millrace.calls.workspace_system import WorkspaceSystem
+from millrace.calls.workspace_ui import WorkspaceUi
 from millrace.calls.workspace_upkeep import WorkspaceUpkeep
 from millrace.config import Config, checked_config
 from millrace.journal.api import Journals
@@ -23,6 +25,7 @@ from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.keys import Partitioner
 from millrace.names import path_text
 from millrace.shuffle import runs
+from millrace.shuffle.catalog import run_catalog
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.workspace_runtime import WorkspaceRuntime
 from millrace.storage.modes import parse_mode
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from millrace.datasets.dataset import Dataset
     from millrace.execute.map_task import Reuse
     from millrace.pipeline.define.job import Job
+    from millrace.pipeline.restore.job_state import JobState
     from millrace.reads.api import ReadSession
     from millrace.reads.model.coordinated_read import CoordinatedRead
     from millrace.scan.input_files import Paths
@@ -105,7 +109,9 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     return Workspace(runtime)
 
 
-class Workspace(WorkspaceFiles, WorkspaceSql, WorkspaceSession, WorkspaceUpkeep):
+class Workspace(
+    WorkspaceFiles, WorkspaceSql, WorkspaceSession, WorkspaceSystem, WorkspaceUi, WorkspaceUpkeep
+):
     """A folder or bucket with shuffles, journals, jobs and reads. Made by `millrace.open`.
 
     Example:
@@ -251,6 +257,19 @@ class Workspace(WorkspaceFiles, WorkspaceSql, WorkspaceSession, WorkspaceUpkeep)
 
         return Job(name, self._runtime.jobs())
 
+    def state(self, name: str) -> JobState:
+        """What a step of a job remembers of each key, as a table: `state("job/step")`.
+
+        It is as published: also while the job runs, and from any process. Needs no Spark.
+
+        Example:
+            >>> sorted(ws.state("sums/totals").to_arrow()["total"].to_pylist())
+            [20, 40]
+        """
+        from millrace.pipeline.restore.job_state import job_state  # noqa: PLC0415 - as above
+
+        return job_state(self.journals, name, self.path, self.from_arrow)
+
     def reads(
         self,
         read: CoordinatedRead | Mapping[str, Any] | str | os.PathLike[str],
@@ -315,7 +334,7 @@ class Workspace(WorkspaceFiles, WorkspaceSql, WorkspaceSession, WorkspaceUpkeep)
             True
         """
         self._runtime.home.look()
-        return runs.list_runs(self._runtime.store)
+        return run_catalog.all_runs(self._runtime.store)
 
     def stop(self) -> None:
         """End as `spark.stop()` does: the same as `close`.

@@ -1,4 +1,4 @@
-"""The five examples run by themselves, as their reader would run them, and show what they say.
+"""The seven examples run by themselves, as their reader would run them, and show what they say.
 
 Each starts Spark in a process of its own. Here, and so once, not in each mode.
 """
@@ -55,10 +55,10 @@ def numbers(pattern: str, text: str) -> list[tuple[int, ...]]:
     return [tuple(map(int, found.groups())) for found in re.finditer(pattern, text)]
 
 
-def test_there_are_five_and_they_are_short() -> None:
+def test_there_are_seven_and_they_are_short() -> None:
     lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in EXAMPLES}
 
-    assert [name[:3] for name in lengths] == ["01_", "02_", "03_", "04_", "05_"]
+    assert [name[:3] for name in lengths] == ["01_", "02_", "03_", "04_", "05_", "06_", "07_"]
     assert {name: count for name, count in lengths.items() if count > LINES_MAX} == {}
 
 
@@ -131,3 +131,23 @@ def test_05_the_largest_partition_names_its_hot_key_without_spark(tmp_path: Path
     assert sizes[partition] == rows == max(sizes.values())
     assert customer == 4711
     assert 40_000 <= orders < rows
+
+
+@pytest.mark.slow
+def test_06_a_table_is_asked_about_within_a_budget_and_copies_cost_nothing(tmp_path: Path) -> None:
+    said = run("06", tmp_path)
+
+    ((done,),) = numbers(r"0.0005 dollars: spent, (\d+) mails done", said)
+    assert 15 <= done < 60
+    assert "1.0 dollars: finished, 60 mails done" in said
+    assert "60 reviews in the table, columns id, body, label, urgency" in said
+    ((answers,),) = numbers(r"invoice: (\d+) answers", said)
+    assert 50 <= answers < 60, "most copies are not asked for again"
+
+
+@pytest.mark.slow
+def test_07_balances_follow_transfers_and_their_sum_stays_nought(tmp_path: Path) -> None:
+    said = run("07", tmp_path)
+
+    shown = numbers(r"(\d+) accounts, (\d+) moves, their sum is (\d+)", said)
+    assert shown == [(100, 4000, 0), (100, 8000, 0), (100, 12000, 0)]

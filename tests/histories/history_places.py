@@ -18,7 +18,9 @@ import psycopg
 from tests.histories.history_children import CONFIG
 from tests.postgres.postgres_kit import PORT, Postgres
 from tests.proxy import CuttingProxy
-from tests.s3.s3_kit import BUCKET, credentials, make_bucket, start
+from tests.s3.s3_kit import BUCKET, credentials, make_bucket, start, use_server
+from tests.stores.servers import AZURE_KEY
+from tests.stores.servers import start as start_other
 
 import millrace as mr
 from millrace.testing.kafka_server import KafkaServer
@@ -108,6 +110,47 @@ def postgres_place(folder: Path, server: Postgres) -> Iterator[LedgerPlace]:
     finally:
         proxy.close()
         shutil.rmtree(beside)
+
+
+class OtherBucket:
+    """A server of Google or Azure of its own, behind a proxy."""
+
+    def __init__(self, make: str, folder: Path) -> None:
+        name = {"google": "google", "azure": "azurite"}[make]
+        self.running = start_other(name, folder)
+        use_server(make, self.running)
+        endpoint = self.running.options["endpoint_url"]
+        self.proxy = CuttingProxy(endpoint, [None])
+        variable = {"google": "STORAGE_EMULATOR_HOST", "azure": "AZURE_STORAGE_ENDPOINT"}[make]
+        self.environment = {
+            variable: self.proxy.address.replace("grpc://", "http://"),
+            "AZURE_STORAGE_ACCOUNT_KEY": AZURE_KEY,
+        }
+
+    def end(self) -> None:
+        self.proxy.close()
+        self.running.process.kill()
+
+
+@contextmanager
+def other_server(make: str, folder: Path) -> Iterator[OtherBucket]:
+    before = dict(os.environ)
+    made = OtherBucket(make, folder)
+    os.environ.update(made.environment)
+    try:
+        yield made
+    finally:
+        made.end()
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def other_place(folder: Path, server: OtherBucket) -> Iterator[LedgerPlace]:
+    """A workspace whose connections to the server are cut; it forgets all if it is killed."""
+    environment = {**server.environment, "MILLRACE_FOLDER": str(folder / "own")}
+    url = f"{server.running.url}/{secrets.token_hex(4)}"
+    yield LedgerPlace(url, None, environment=environment, harms={"cut": server.proxy.cut_all})
 
 
 class RestartedBucket:

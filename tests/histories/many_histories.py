@@ -29,12 +29,14 @@ from tests.histories.history_places import (
     bucket_place,
     bucket_server,
     files_place,
+    other_place,
+    other_server,
     postgres_place,
     sqlite_place,
 )
 from tests.postgres.postgres_kit import Postgres
 
-LEDGERS = ("sqlite", "files", "postgres", "bucket")
+LEDGERS = ("sqlite", "files", "postgres", "bucket", "google", "azure")
 LANES = int(os.environ.get("MILLRACE_HISTORY_LANES", "3"))
 """A history waits for half of its time."""
 SPAWN = multiprocessing.get_context("spawn")
@@ -59,6 +61,9 @@ def lane_of(ledger: str, folder: Path) -> Iterator[MakePlace]:
         case "bucket":
             with bucket_server(folder) as bucket:
                 yield partial(bucket_place, server=bucket)
+        case "google" | "azure":
+            with other_server(ledger, folder) as other_bucket:
+                yield partial(other_place, server=other_bucket)
         case other:
             raise AssertionError(f"no ledger {other}; there are {LEDGERS}")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from tests.kafka.kafka_sink_kit import new_topic
 
 import millrace as mr
 from millrace.journal.kafka.kafka_broker import KafkaBroker
@@ -53,3 +56,22 @@ def test_a_job_on_spark_reads_and_writes_kafka_and_spark_reads_its_rows(
         frame = reader.option("journal", "done").load()
         assert sorted(row["id"] for row in frame.collect()) == list(range(ROWS))
         assert served == []
+
+
+def test_a_job_on_spark_commits_to_a_topic_and_its_next_run_goes_on_there(
+    kafka: KafkaServer, tmp_path: Path
+) -> None:
+    topic = new_topic(kafka.address)
+    with mr.open(tmp_path / "mill") as ws:
+        ws.journals.create("orders", pa.schema([("id", pa.int64()), ("what", pa.string())]))
+        for begin in (0, 3):
+            rows = [{"id": begin + number, "what": "tea"} for number in range(3)]
+            ws.journals.append("orders", pa.Table.from_pylist(rows))
+            job = ws.job("to-kafka")
+            orders = job.source("orders", journal="orders")
+            orders.sink_kafka(topic.name, "out", bootstrap=kafka.address, key="what")
+            assert job.run().state == "finished"
+        assert f"topic {topic.name} at {kafka.address}" in job.explain()
+    found = [(json.loads(message.value()), message.key()) for message in topic.messages()]
+    expected = [({"id": number, "what": "tea"}, b"tea") for number in range(6)]
+    assert sorted(found, key=lambda message: message[0]["id"]) == expected

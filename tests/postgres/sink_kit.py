@@ -26,6 +26,7 @@ from tests.unit.pipeline.worker.worker_kit import (
     fill,
     hop,
     map_step,
+    noted_rows,
 )
 
 from millrace.config import Config
@@ -138,6 +139,7 @@ def judge(home: Broker, server: Postgres, table: str) -> None:
     assert [letter["row"]["x"] for letter in dead(home, "f")] == list(REFUSED)
     (source,) = home.list(hops.output_prefix(JOB, "src"))
     assert home.backlog(hops.step_root(JOB, "out"), source.name) == 0
+    assert noted_rows(home) == len(EXPECTED)
 
 
 def judge_at_rest(folder: Path, server: Postgres, table: str) -> None:

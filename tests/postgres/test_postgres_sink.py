@@ -26,7 +26,7 @@ from tests.postgres.sink_kit import (
     shown,
     sink_to,
 )
-from tests.unit.pipeline.worker.worker_kit import QUICK, fill, happened, hop
+from tests.unit.pipeline.worker.worker_kit import JOB, QUICK, fill, happened, hop
 
 import millrace as mr
 from millrace.errors import LeaseLost, PeerGone, SchemaMismatch, StorageError, UnsupportedType
@@ -35,6 +35,7 @@ from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.core.job_events import JobEventKind
 from millrace.pipeline.define.job_recording import record_of
 from millrace.pipeline.sinks import check_sink
+from millrace.pipeline.sinks.table_record import commits_journal
 from millrace.tables.postgres.names_in_sql import table_name
 
 UNIT = 7
@@ -67,6 +68,9 @@ def test_a_job_commits_each_row_once(tmp_path: Path, server: Postgres) -> None:
         server, "SELECT sum(rows) FROM millrace_places WHERE application LIKE %s", f"%{table}"
     )
     assert rows == len(shown(server, table))
+    versions = home.read(commits_journal(JOB, "out"), 0).rows()["version"].to_pylist()
+    found = asked(server, f"SELECT DISTINCT xmin::text::bigint FROM {table} ORDER BY 1")
+    assert versions == [xmin for (xmin,) in found]
 
 
 def test_values_of_every_type_are_in_the_table_as_they_were(

@@ -21,15 +21,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pytest
+from tests.stores.servers import AZURE_KEY, StoreServer
 
 from millrace.config import Config
 from millrace.ids import AttemptId
 from millrace.keys import HashPartitioner
 from millrace.shuffle.writer import Provenance, begin_attempt, write_map_output
-from millrace.storage.object_address import parse
-from millrace.storage.object_store import ObjectStore
+from millrace.storage.objects.azure_api import VERSION
+from millrace.storage.objects.object_address import parse
+from millrace.storage.objects.object_store import ObjectStore
+from millrace.storage.objects.rest_calls import RestCalls
+from millrace.storage.objects.rest_requests import RestRequest
+from millrace.storage.objects.s3_calls import S3Calls
 from millrace.testing.managed_process import ManagedProcess, answers, free_ports
 
 FOLDER = Path(__file__).parent
@@ -37,6 +44,14 @@ LIBS = FOLDER.parents[1] / "build" / "s3proxy-4.1.0"
 BUCKET = "millrace-tests"
 HOST = "127.0.0.1"
 ACCESS, SECRET = "mill", "a-secret-that-must-not-be-found"
+MAKES = ("s3", "google", "azure")
+on_all = pytest.mark.parametrize("make", MAKES)
+"""Marks a test whose `url` is to be in a bucket of each make."""
+slowly_on_all = pytest.mark.parametrize(
+    "make", ["s3", *(pytest.param(make, marks=pytest.mark.slow) for make in MAKES[1:])]
+)
+"""The same, with all but S3 in the slow tests."""
+others = pytest.mark.parametrize("make", MAKES[1:])
 JVM = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 FETCH_S_MAX = 300
 # Waits that no busy machine exceeds; nothing here is judged by how long it takes.
@@ -132,9 +147,33 @@ def credentials(endpoint: str) -> dict[str, str]:
 
 
 def make_bucket(endpoint: str) -> None:
-    store_at(f"s3://{BUCKET}?endpoint_override={endpoint}").calls.client.create_bucket(
-        Bucket=BUCKET
+    client = client_of(store_at(f"s3://{BUCKET}?endpoint_override={endpoint}"))
+    client.create_bucket(Bucket=BUCKET)
+
+
+def client_of(store: ObjectStore) -> Any:  # noqa: ANN401 - botocore has no types
+    """The client of an S3 server that a store uses."""
+    assert isinstance(store.calls, S3Calls)
+    return store.calls.client
+
+
+def use_server(make: str, running: StoreServer) -> None:
+    """Let this process and its children find a server of Google or Azure, and its bucket."""
+    endpoint = running.options["endpoint_url"]
+    if make == "google":
+        os.environ["STORAGE_EMULATOR_HOST"] = endpoint
+        return
+    os.environ["AZURE_STORAGE_ENDPOINT"] = endpoint
+    os.environ["AZURE_STORAGE_ACCOUNT_KEY"] = AZURE_KEY
+    calls = store_at(running.url).calls
+    assert isinstance(calls, RestCalls)
+    request = RestRequest(
+        method="PUT",
+        path=f"/{calls.address.account}/{calls.address.bucket}",
+        query={"restype": "container"},
+        headers={"x-ms-version": VERSION},
     )
+    calls.ask("making", "", request)
 
 
 def store_at(url: str, config: Config | None = None) -> ObjectStore:
@@ -180,6 +219,8 @@ class Proxy:
     swallow: str | None = None
     """The answer to the first put whose path ends so never arrives."""
     seen: Counter[str] = field(default_factory=Counter)
+    asked: list[str] = field(default_factory=list)
+    """Each request in order: its kind, and the path below the bucket."""
     delay_s: Callable[[], float] = lambda: 0.0
     """How long the next request is on its way."""
     server: http.server.ThreadingHTTPServer = field(init=False)
@@ -221,6 +262,7 @@ class _Forward(http.server.BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         kind = "LIST" if "list-type=2" in query else self.command
         self.owner.seen[kind] += 1
+        self.owner.asked.append(f"{kind} {path.split('/', 2)[-1]}")
         time.sleep(self.owner.delay_s())
         dropped = (self.owner.drop_header or "").lower()
         headers = {

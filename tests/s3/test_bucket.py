@@ -18,8 +18,11 @@ from tests.s3.s3_kit import (
     Proxy,
     Server,
     child_writes,
+    client_of,
     keys,
     make_bucket,
+    on_all,
+    slowly_on_all,
     start,
     store_at,
 )
@@ -34,12 +37,13 @@ from millrace.shuffle import cleanup, reader, runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.writer import begin_attempt
 from millrace.storage import layout
-from millrace.storage.object_store import REMOVED, ObjectStore
+from millrace.storage.objects.object_store import REMOVED, ObjectStore
 
 IMPATIENT = Config().with_options(s3_tries_max=2, s3_connect_ms_max=500, s3_answer_ms_max=500)
 ATTEMPT = AttemptId.of(1, 0, 0, 1)
 
 
+@on_all
 def test_opening_leaves_nothing_but_the_workspaces_name(bucket: ObjectStore, url: str) -> None:
     ws = mr.open(url, create=True)
     assert keys(bucket) == {"workspace.json", "place.json"}
@@ -86,11 +90,14 @@ def test_a_put_whose_answer_was_lost_is_known_as_ones_own(server: Server, url: s
     ("place", "said"),
     [
         (f"s3://key:{SECRET}@bucket/mill", "credentials in it"),
-        (f"abfss://{SECRET}@account.dfs.core.windows.net/mill", "neither a folder nor in S3"),
+        (f"abfss://box:{SECRET}@account.dfs.core.windows.net/mill", "credentials in it"),
+        (f"abfss://box@account.dfs.core.windows.net/mill?sig={SECRET}", "sig in it"),
+        (f"gs://{SECRET}@bucket/mill", "credentials in it"),
+        ("az://box/mill", "names no account"),
         (f"s3://bucket/mill?secret_key={SECRET}", "secret_key in it"),
         ("s3://bucket/mill?regoin=x", "did you mean region?"),
         ("s3:///mill", "names no bucket"),
-        ("gs://bucket/mill", "give a local or shared path, or s3://bucket/prefix"),
+        ("hdfs://host/mill", "give a local or shared path, or s3://bucket/prefix"),
         ("s3://bucket/../mill", "outside the workspace"),
     ],
 )
@@ -140,6 +147,7 @@ def test_a_server_that_is_down_is_an_error_and_not_a_wait(url: str) -> None:
         ("shuffle.write.after_index", "a whole attempt"),
     ],
 )
+@slowly_on_all
 def test_a_killed_writer_leaves_nothing_or_a_whole_attempt(
     bucket: ObjectStore, url: str, point: str, left: str, own_folder: Path
 ) -> None:
@@ -157,6 +165,7 @@ def test_a_killed_writer_leaves_nothing_or_a_whole_attempt(
         assert [p.parent for p in own_folder.rglob("lock")] == [Path(mine)]
 
 
+@on_all
 def test_an_attempt_discarded_unfinished_is_forgotten_after_a_while(
     bucket: ObjectStore, url: str
 ) -> None:
@@ -181,7 +190,7 @@ def test_an_attempt_discarded_unfinished_is_forgotten_after_a_while(
 
 
 def test_a_half_done_upload_is_no_object_and_cleanup_ends_it(bucket: ObjectStore) -> None:
-    client, key = bucket.calls.client, bucket.address.key("shuffle/1/0/0/1/data.ipc")
+    client, key = client_of(bucket), bucket.address.key("shuffle/1/0/0/1/data.ipc")
     run = runs.begin_run(bucket, plan="p", about={}, now_ms=1)
     bucket.remove_file(layout.alive_path(run.query_id))
     upload = client.create_multipart_upload(Bucket=BUCKET, Key=key)
@@ -201,6 +210,7 @@ def test_a_half_done_upload_is_no_object_and_cleanup_ends_it(bucket: ObjectStore
     assert under_way() == []
 
 
+@on_all
 def test_the_command_line_looks_at_a_bucket(bucket: ObjectStore, url: str) -> None:
     looked = CliRunner().invoke(cli, ["shuffle", "gc", url])
     assert isinstance(looked.exception, WorkspaceUnknown)
@@ -238,7 +248,7 @@ def test_requests_are_as_few_as_the_docs_say(server: Server, url: str) -> None:
         proxy.seen.clear()
         assert sum(shuffle.read(n).num_rows for n in range(3)) == 500
 
-    # A claim, the data, the word of it, the index; whatever the number of partitions.
-    assert written == {"PUT": 4, "LIST": 1}
+    # A claim, the data, two words of it, the index; whatever the number of partitions.
+    assert written == {"PUT": 5, "LIST": 1}
     # The index, and a range of it for each partition.
     assert dict(proxy.seen) == {"GET": 4}

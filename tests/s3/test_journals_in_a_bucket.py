@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.s3.s3_kit import on_all
 
 import millrace as mr
 from millrace.config import Config
@@ -15,8 +16,8 @@ from millrace.journal.direct_writes import DirectWriter
 from millrace.journal.ledger_log.log_broker import LogBroker
 from millrace.journal.ledger_log.store_disk import StoreDisk
 from millrace.journal.ledger_log.store_log import StoreLog
-from millrace.storage.object_calls import ListedObject
-from millrace.storage.object_store import ObjectStore
+from millrace.storage.objects.object_calls import ListedObject
+from millrace.storage.objects.object_store import ObjectStore
 from millrace.storage.workspace_home import store_at
 from millrace.workspace import runtime_of
 
@@ -28,6 +29,7 @@ def opened(bucket: ObjectStore) -> LogBroker:
     return LogBroker.open_log(bucket, "journals", StoreLog(bucket, "journals", SMALL), SMALL)
 
 
+@on_all
 def test_a_workspace_in_a_bucket_has_journals_and_coordinated_reads(url: str) -> None:
     large = list(range(100_000))
     with mr.open(url) as ws:
@@ -46,6 +48,7 @@ def test_a_workspace_in_a_bucket_has_journals_and_coordinated_reads(url: str) ->
     assert sorted(rows["x"].to_pylist()) == sorted([1, 2, 3, *large])
 
 
+@on_all
 def test_the_put_of_the_last_owner_fails_and_rows_are_whole_files(bucket: ObjectStore) -> None:
     first = opened(bucket)
     first.create("a", SCHEMA)
@@ -66,6 +69,7 @@ def test_the_put_of_the_last_owner_fails_and_rows_are_whole_files(bucket: Object
     second.close()
 
 
+@on_all
 def test_a_joined_process_puts_its_rows_into_the_bucket_and_gets_them_there(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.cluster.kit import all_values, values, write_files
-from tests.s3.s3_kit import SECRET, Server, keys
+from tests.s3.s3_kit import MAKES, SECRET, Server, keys, on_all, slowly_on_all
+from tests.stores.servers import GOOGLE_SERVER, StoreServer, fetch
 
 import millrace as mr
 from millrace.errors import UserError
 from millrace.spark.session import start_session
-from millrace.storage.object_store import ObjectStore
+from millrace.storage.objects.object_store import ObjectStore
 from millrace.testing.fault_injection import armed
 from millrace.workspace import runtime_of
 
@@ -36,8 +37,12 @@ mr.open(sys.argv[1], spark).shuffle(sys.argv[2], keys="k", partitions=4)
 
 
 @pytest.fixture(scope="module")
-def spark(server: Server) -> Iterator[SparkSession]:
-    del server  # Spark's workers are to have its credentials in their environment.
+def spark(server: Server, makes: Callable[[str], StoreServer]) -> Iterator[SparkSession]:
+    del server  # Spark's workers are to have credentials of all servers in their environment.
+    fetch()
+    for make in MAKES[1:]:
+        if make != "google" or GOOGLE_SERVER.is_dir():
+            makes(make)
     session = start_session("millrace-s3", cores=2)
     yield session
     session.stop()
@@ -51,6 +56,7 @@ def rows(table: pa.Table) -> list[dict[str, object]]:
     return sorted(table.to_pylist(), key=str)
 
 
+@slowly_on_all
 def test_a_shuffle_and_a_join_equal_those_over_a_folder(
     spark: SparkSession, url: str, bucket: ObjectStore, tmp_path: Path
 ) -> None:
@@ -81,6 +87,7 @@ def test_a_shuffle_and_a_join_equal_those_over_a_folder(
     assert SECRET.encode() not in shipped + everything
 
 
+@on_all
 @pytest.mark.slow  # tests/cluster kills it over a folder in the test command.
 def test_a_run_killed_half_way_is_taken_over_by_the_next_application(
     spark: SparkSession, url: str, bucket: ObjectStore, tmp_path: Path
@@ -125,6 +132,7 @@ def test_what_is_lost_between_two_stages_is_made_again(
     assert rows(counts.to_arrow()) == first
 
 
+@slowly_on_all
 def test_rows_in_memory_and_input_files_are_read_from_a_bucket(
     spark: SparkSession, url: str, bucket: ObjectStore, tmp_path: Path
 ) -> None:
@@ -153,6 +161,7 @@ def test_rows_in_memory_and_input_files_are_read_from_a_bucket(
     assert len([name for name in bucket.names("mill/inputs") if name.endswith(".arrow")]) == 1
 
 
+@on_all
 @pytest.mark.slow  # tests/spark streams from a folder in the test command.
 def test_a_stream_of_spark_reads_journals_of_a_bucket_and_goes_on(
     spark: SparkSession, url: str, tmp_path: Path

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tests.s3.s3_kit import keys, store_at
+from tests.s3.s3_kit import MAKES, keys, store_at
 from tests.unit.shuffle.shuffle_kit import HOUR_MS, column, decide, made_from, now_ms
 
 from millrace.config import Config
@@ -24,12 +24,13 @@ from millrace.errors import (
 from millrace.ids import LATEST, Attempt, AttemptId, QueryId
 from millrace.keys import HashPartitioner
 from millrace.shuffle import cleanup, reader, reuse, runs
+from millrace.shuffle.catalog import run_catalog
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.writer import Provenance, begin_attempt, begin_next_attempt, write_map_output
 from millrace.storage import layout
 from millrace.storage.local import LocalStore
-from millrace.storage.object_store import ObjectStore
+from millrace.storage.objects.object_store import ObjectStore
 from millrace.storage.store import Store
 
 TOGETHER = 16
@@ -37,9 +38,14 @@ FIRST, SECOND = AttemptId.of(1, 0, 0, 1), AttemptId.of(1, 0, 0, 2)
 Answer = TypeVar("Answer")
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    if request.param == "folder":
+@pytest.fixture(params=["folder", *MAKES])
+def make(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def store(make: str, request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if make == "folder":
         made = LocalStore(str(tmp_path / "mill"))
         made.make_folder(".")
         return made
@@ -133,7 +139,7 @@ def test_runs_that_begin_at_once_have_numbers_of_their_own(store: Store) -> None
         return runs.begin_run(store, plan="p", about={}, now_ms=1).query_id
 
     assert len(set(together(begin))) == TOGETHER
-    assert len(runs.list_runs(store)) == TOGETHER
+    assert len(run_catalog.all_runs(store)) == TOGETHER
 
 
 def test_folders_list_their_names_and_go_when_they_are_empty(store: Store) -> None:

@@ -13,14 +13,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from tests.s3.s3_kit import store_at
+from tests.s3.s3_kit import on_all, slowly_on_all, store_at
 
 import millrace as mr
 from millrace.cli.main import cli
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.pipeline.large import large_values as large
-from millrace.storage.object_store import ObjectStore
+from millrace.storage.objects.object_store import ObjectStore
 from millrace.transport.owner import owner_endpoint
 from millrace.workspace import runtime_of
 
@@ -36,6 +36,7 @@ def run(*arguments: object) -> dict[str, object]:
     return report
 
 
+@on_all
 def test_a_workspace_in_a_bucket_is_checked_copied_and_restored(
     url: str, bucket: ObjectStore, tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_workspace_in_a_bucket_is_checked_copied_and_restored(
     assert victim.rpartition("/")[2] in broken.output
 
 
+@on_all
 def test_a_copy_of_a_part_of_a_bucket_is_recognised(url: str, bucket: ObjectStore) -> None:
     with mr.open(url) as ws:
         ws.journals.create("a", SCHEMA)
@@ -96,6 +98,7 @@ def test_a_copy_of_a_part_of_a_bucket_is_recognised(url: str, bucket: ObjectStor
         assert other.journals.read("a", 0).rows()["x"].to_pylist() == [1]
 
 
+@slowly_on_all
 def test_a_server_that_waits_takes_over_when_the_first_is_killed(url: str) -> None:
     """`millrace serve` twice: the second waits, and answers when the first one is gone."""
     with mr.open(url) as ws:

@@ -17,6 +17,7 @@ CUT_UP = mr.Config().with_options(
     partition_bytes_target=20_000,
     read_together_bytes_max=1,
     split_bytes_target=20_000,
+    reduced_rows_min=1,
 )
 BROADCAST = CUT_UP.with_options(broadcast_bytes_max=1 << 30)
 CONFIGS = {"one task": mr.Config(), "cut up": CUT_UP, "broadcast": BROADCAST}

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.docstring_kit import (
+    ORDERS,
     Public,
     a_place,
     close_what_is_left,
@@ -51,6 +52,7 @@ class Prepared:
             "shuffle": self.shuffle,
             "job": captions(ws, self.data),
             "report": self.report,
+            "state": ws.state("sums/totals"),
             "texts": ws.job("texts").source("texts", mr.files("texts/*.txt")),
             "large": mr.Large(workspace=ws.path, **content),
             "large_batch": self.large,
@@ -72,6 +74,14 @@ def captions(ws: mr.Workspace, data: Path) -> mr.Job:
     return job
 
 
+def run_sums(ws: mr.Workspace) -> None:
+    """A job with state."""
+    job = ws.job("sums")
+    orders = job.source("orders", ws.from_arrow(ORDERS)).key_by("cust_id")
+    orders.aggregate("totals", total="sum(amount)")
+    job.run()
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Prepared]:
     folder = tmp_path_factory.mktemp("docstrings")
@@ -79,6 +89,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> I
     write_data(data)
     with mr.open(folder / "mill", spark) as ws:
         large_values.know(ws.path)
+        run_sums(ws)
         batch = pa.record_batch({"content": pa.array([b"one two"])})
         yield Prepared(
             ws,

@@ -107,14 +107,14 @@ def test_a_named_frame_of_which_something_was_lost_is_taken_in_again(
         return ws.from_spark(frame, version="a").filter("id >= 0").agg(total="sum(id)")
 
     assert ran(total())[0] == (2, 0)
-    for file in Path(ws.path, "shuffle", "1").rglob("part-0.ipc"):
+    for file in Path(ws.path, "shuffle", "1").rglob("data.ipc"):
         file.unlink()
     frame_report, query_report = total().run().stages
     assert (frame_report.ran, query_report.reused) == (2, 1)
     assert "not all of that is there any more" in str(frame_report)
 
     # Lost after it was found, so that only the task that reads it sees that.
-    for file in Path(ws.path, "shuffle", "3").rglob("part-0.ipc"):
+    for file in Path(ws.path, "shuffle", "3").rglob("data.ipc"):
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(data)

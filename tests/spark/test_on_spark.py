@@ -207,11 +207,11 @@ def test_a_query_that_spark_refuses_as_well_fails_when_it_is_written(
 def test_rows_of_spark_that_are_lost_are_computed_again(ws: mr.Workspace, texts: Path) -> None:
     total = words(ws, texts).agg(n="sum(twice)")
     expected = rows(total)
-    for file in Path(ws.path, "shuffle").rglob("part-0.ipc"):
+    for file in Path(ws.path, "shuffle").rglob("data.ipc"):
         file.unlink()
 
     assert rows(words(ws, texts).agg(n="sum(twice)")) == expected
-    for file in Path(ws.path, "shuffle").rglob("part-0.ipc"):
+    for file in Path(ws.path, "shuffle").rglob("data.ipc"):
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(data)

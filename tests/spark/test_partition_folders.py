@@ -64,3 +64,53 @@ def test_folders_that_spark_wrote_are_read_and_files_left_out(
 
     assert sorted(answer.column("id").to_pylist()) == [3, 13, 23, 33, 43, 53, 63, 73, 83, 93]
     assert query.run().stages[0].map_tasks <= 4, "only the files of one folder are read"
+
+
+def test_what_is_written_is_what_spark_writes_and_reads(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    texts = ["plain", "x/y", "a%2Fb", "k=v", "ä b", "", None, "c:d", "x\ty"]
+    rows = pa.table(
+        {
+            "id": range(90),
+            "s": [texts[n % len(texts)] for n in range(90)],
+            "day": pa.array([18_000 + n % 3 for n in range(90)], pa.int32()).cast(pa.date32()),
+            "ok": [None if n % 5 == 0 else n % 2 == 0 for n in range(90)],
+        }
+    )
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS["cut up"])
+    ours, theirs, third = (tmp_path / name for name in ("ours", "theirs", "third"))
+
+    written = ws.from_arrow(rows).write_parquet(ours, partition_by=["s", "day", "ok"])
+    ws.from_arrow(rows).write.partitionBy("s", "day", "ok").parquet(str(third))
+    spark.createDataFrame(rows).write.partitionBy("s", "day", "ok").parquet(str(theirs))
+
+    def folders(path: Path) -> set[str]:
+        return {str(file.parent.relative_to(path)) for file in path.rglob("*.parquet")}
+
+    assert folders(ours) == folders(theirs) == folders(third)
+    assert written.rows == 90
+    schema = "id bigint, s string, day date, ok boolean"
+    answers = [spark.read.schema(schema).parquet(str(path)).toArrow() for path in (ours, theirs)]
+    assert rows_of(answers[0]) == rows_of(answers[1])
+    assert rows_of(rows_read(ws.read_parquet(ours))) == rows_of(rows_read(ws.read_parquet(theirs)))
+    assert (third / "_SUCCESS").exists()
+
+
+def test_spark_writes_folders_that_are_not_written_here(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS["cut up"])
+    rows = ws.from_arrow(pa.table({"x": [0.5, 1.5], "k": [1, 2]}))
+    path = str(tmp_path / "out")
+    rows.write.partitionBy("x").parquet(path)
+    assert {each.name for each in (tmp_path / "out").glob("x=*")} == {"x=0.5", "x=1.5"}
+
+    rows.write.mode("overwrite").partitionBy("k").parquet(path)
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        rows.filter("k = 2").write.mode("overwrite").partitionBy("k").parquet(path)
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert {each.name for each in (tmp_path / "out").glob("k=*")} == {"k=1", "k=2"}
+    assert ws.read_parquet(path).count() == 2

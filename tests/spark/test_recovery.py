@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -20,12 +21,15 @@ import millrace as mr
 from millrace.datasets.dataset import Dataset
 from millrace.engine import stage_work
 from millrace.engine.stage_work import QueryWork
-from millrace.errors import Corrupt, DataLost
+from millrace.errors import Corrupt, DataLost, UserError
 from millrace.execute import query_run, stage_run
+from millrace.execute.map_task import ShufflePart
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
-from millrace.execute.stage_tasks import StageRun
+from millrace.execute.stage_tasks import StageRun, _consumed
 from millrace.execute.task_runner import TaskRunner, Watch
+from millrace.shuffle import reader
 from millrace.shuffle.handle import Shuffle
+from millrace.workspace import runtime_of
 
 pytestmark = pytest.mark.spark
 FILES = 4
@@ -90,6 +94,28 @@ def flip_a_byte(files: list[Path]) -> None:
         file.write_bytes(data)
 
 
+def flip_bytes(files: list[Path]) -> None:
+    """One in about every partition."""
+    for file in files:
+        data = bytearray(file.read_bytes())
+        for at in range(0, len(data), 64):
+            data[at] ^= 1
+        file.write_bytes(data)
+
+
+def flip_in(ws: mr.Workspace, done: Shuffle, map_tasks: list[int], partition: int) -> None:
+    """Change a byte of one partition of these map outputs."""
+    for number in map_tasks:
+        attempt = done.manifest.chosen[number].attempt
+        index = reader.read_index(runtime_of(ws).store, attempt.task, attempt.attempt)
+        part = index.partitions[partition]
+        assert part.file is not None
+        path = Path(ws.path, "shuffle", str(attempt), part.file)
+        data = bytearray(path.read_bytes())
+        data[part.offset + part.bytes // 2] ^= 1
+        path.write_bytes(data)
+
+
 def cut_a_byte(files: list[Path]) -> None:
     for file in files:
         file.write_bytes(file.read_bytes()[:-1])
@@ -126,7 +152,7 @@ def files_of(ws: mr.Workspace, done: Shuffle, map_tasks: list[int], pattern: str
 
 @pytest.mark.parametrize(
     ("pattern", "damage"),
-    [("part-*.ipc", delete), ("part-*.ipc", flip_a_byte), ("index.*", delete)],
+    [("data.ipc", delete), ("data.ipc", flip_bytes), ("*", delete)],
     ids=["deleted", "flipped", "without index"],
 )
 def test_just_the_lost_map_outputs_are_made_again(
@@ -158,13 +184,13 @@ def test_just_the_lost_map_outputs_are_made_again(
 def test_one_lost_partition_costs_one_map_task_and_the_others_reads_are_kept(
     ws: mr.Workspace, source: Path, after_stage: AfterStage
 ) -> None:
-    after_stage(0, lambda done: delete(files_of(ws, done, [3], "part-0.ipc")))
+    after_stage(0, lambda done: flip_in(ws, done, [3], 0))
     query = totals(ws, source)
 
     maps, reduces = query.run().stages
 
     assert list(maps.again) == [3]
-    assert "part-0.ipc is gone" in maps.again[3]
+    assert "partition 0 has the wrong checksum" in maps.again[3]
     assert reduces.again == {}
     # The other partitions were read in the first round, and their tasks not run again.
     attempts = sorted(Path(ws.path, "shuffle").glob("*/1/*/*/index.bin"))
@@ -176,8 +202,8 @@ def test_damaged_outputs_of_an_older_run_are_found_when_they_are_read(
     ws: mr.Workspace, source: Path
 ) -> None:
     totals(ws, source).run()
-    flip_a_byte(files_of(ws, ws.open_shuffle(1, 0), list(range(FILES)), "part-*.ipc"))
-    flip_a_byte(files_of(ws, ws.open_shuffle(1, 1), [0], "part-*.ipc"))
+    flip_bytes(files_of(ws, ws.open_shuffle(1, 0), list(range(FILES)), "data.ipc"))
+    flip_bytes(files_of(ws, ws.open_shuffle(1, 1), [0], "data.ipc"))
     some = totals(ws, source).filter("n > 0").select("k")
     joined = totals(ws, source).join(some, on="k")
 
@@ -187,7 +213,7 @@ def test_damaged_outputs_of_an_older_run_are_found_when_they_are_read(
 def test_rows_that_are_lost_before_an_order_is_cut_are_made_again(
     ws: mr.Workspace, source: Path, after_stage: AfterStage
 ) -> None:
-    seen = after_stage(0, lambda done: delete(files_of(ws, done, [2], "part-0.ipc")))
+    seen = after_stage(0, lambda done: delete(files_of(ws, done, [2], "data.ipc")))
     query = ws.read_parquet(source).select("k", "v").sort("v", "k")
 
     maps = query.run().stages[0]
@@ -203,14 +229,14 @@ def test_rows_that_are_lost_before_an_order_is_cut_are_made_again(
 def test_an_output_that_is_lost_again_is_an_error_that_names_it(
     ws: mr.Workspace, source: Path, after_stage: AfterStage
 ) -> None:
-    seen = after_stage(0, lambda done: flip_a_byte(files_of(ws, done, [2], "part-1.ipc")), rounds=9)
+    seen = after_stage(0, lambda done: flip_in(ws, done, [2], 1), rounds=9)
 
     with pytest.raises(Corrupt) as caught:
         totals(ws, source).to_arrow()
 
     said = str(caught.value)
     assert len(seen) == 2
-    assert str(files_of(ws, seen[1], [2], "part-1.ipc")[0]) in said
+    assert str(files_of(ws, seen[1], [2], "data.ipc")[0]) in said
     assert f"map output: {seen[1].manifest.chosen[2].attempt}" in said
     assert "tried: map task 2 of stage 0 was repaired already, after: " in said
     assert "to fix: see who removes or changes files of the workspace" in said
@@ -222,7 +248,7 @@ def test_a_query_is_not_begun_again_without_end(
     rounds: list[int] = []
 
     def lose_another(done: Shuffle) -> None:
-        delete(files_of(ws, done, [len(rounds)], "part-1.ipc"))
+        delete(files_of(ws, done, [len(rounds)], "data.ipc"))
         rounds.append(len(rounds))
 
     after_stage(0, lose_another, rounds=99)
@@ -237,18 +263,28 @@ def test_a_query_is_not_begun_again_without_end(
 def test_a_lost_answer_is_made_again_while_it_is_read(
     ws: mr.Workspace, source: Path, after_stage: AfterStage, damage: Damage
 ) -> None:
-    after_stage(1, lambda done: damage(files_of(ws, done, [1], "part-0.ipc")))
+    after_stage(1, lambda done: damage(files_of(ws, done, [1], "data.ipc")))
 
     assert rows_of(totals(ws, source).to_arrow()) == expected_totals(source)
 
     assert len(ws.runs()) == 2
 
 
+def decided(ws: mr.Workspace, stage: int) -> Shuffle:
+    """A stage of the last run, which may still be running: its first rows were read."""
+    for _ in range(600):
+        try:
+            return ws.open_shuffle(ws.runs()[-1].query_id, stage)
+        except UserError:
+            time.sleep(0.1)
+    raise AssertionError("the stage does not end")
+
+
 def test_a_stream_goes_on_behind_the_rows_it_has_handed_out(ws: mr.Workspace, source: Path) -> None:
     stream = totals(ws, source).to_batches()
     first = next(stream)
-    answer = ws.open_shuffle(ws.runs()[-1].query_id, 1)
-    delete(files_of(ws, answer, [1, 2], "part-0.ipc"))
+    answer = decided(ws, 1)
+    delete(files_of(ws, answer, [1, 2], "data.ipc"))
 
     rest = list(stream)
 
@@ -284,7 +320,7 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_whatever_consumed_an_output_that_comes_out_different_is_run_again(
     ws: mr.Workspace, source: Path, after_stage: AfterStage
 ) -> None:
-    seen = after_stage(0, lambda done: delete(files_of(ws, done, [3], "part-0.ipc")))
+    seen = after_stage(0, lambda done: flip_in(ws, done, [3], 0))
 
     maps, reduces = totals(ws, source).run().stages
 
@@ -295,10 +331,11 @@ def test_whatever_consumed_an_output_that_comes_out_different_is_run_again(
     assert sorted(reduces.again) == list(range(1, reduces.map_tasks))
     assert all("consumed" in reason or "changed" in reason for reason in reduces.again.values())
     consumed = {
-        index.made_from["inputs"][0]["consumed"][-1][1] for index in ws.open_shuffle(2, 1).indexes()
+        index.made_from["inputs"][0]["consumed"] for index in ws.open_shuffle(2, 1).indexes()
     }
-    now = {meta.checksum for meta in list(ws.open_shuffle(2, 0).indexes())[3].partitions}
-    assert consumed == now
+    maps_now = ws.open_shuffle(2, 0)
+    numbers = range(maps_now.partitions)
+    assert consumed == {_consumed(maps_now, ShufflePart(0, (number,))) for number in numbers}
 
 
 @pytest.mark.usefixtures("restless")
@@ -308,8 +345,8 @@ def test_a_stream_that_cannot_go_on_says_so_and_hands_out_no_row_twice(
     query = ws.read_parquet(source).select("k", "v")
     stream = query.to_batches()
     handed_out = next(stream)
-    answer = ws.open_shuffle(ws.runs()[-1].query_id, 0)
-    delete(files_of(ws, answer, [0, 1], "part-0.ipc"))
+    answer = decided(ws, 0)
+    delete(files_of(ws, answer, [0, 1], "data.ipc"))
 
     with pytest.raises(DataLost, match="rows that were handed out already come out different"):
         list(stream)

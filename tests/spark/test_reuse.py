@@ -194,9 +194,9 @@ def test_a_corrupt_output_is_caught_and_made_again_when_verified(
     write_files(tmp_path / "in", files=2)
     ws = mr.open(tmp_path / "mill", spark)
     first = ws.shuffle(tmp_path / "in", keys="k", partitions=2)
-    victim = tmp_path / "mill" / "shuffle" / str(first.manifest.chosen[1].attempt) / "part-0.ipc"
+    victim = tmp_path / "mill" / "shuffle" / str(first.manifest.chosen[1].attempt) / "data.ipc"
     data = bytearray(victim.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[len(data) // 4] ^= 1  # In the first half, which is partition 0.
     victim.write_bytes(data)
 
     trusting = ws.shuffle(tmp_path / "in", keys="k", partitions=2)

@@ -168,7 +168,7 @@ def test_what_is_lost_while_it_is_written_is_made_again(
         assert isinstance(answer, Shuffle)
         tries.append(answer)
         if len(tries) == 1:
-            for file in Path(ws.path, "shuffle", str(answer.query_id)).rglob("part-0.ipc"):
+            for file in Path(ws.path, "shuffle", str(answer.query_id)).rglob("data.ipc"):
                 file.unlink()
         return real(*args)  # type: ignore[arg-type]
 

@@ -36,6 +36,7 @@ EXCHANGED = mr.Config().with_options(
     broadcast_bytes_max=1,
     partition_bytes_target=1_000_000,
     split_bytes_target=1_000_000,
+    reduced_rows_min=1,
 )
 # Between them: all kinds of joins, conditions beside keys, distinct counts, sorts and limits.
 EXCHANGED_ALWAYS = (2, 21)

@@ -25,6 +25,7 @@ from millrace.spark.versions.executor_look import look, own_versions
 from millrace.spark.versions.missing_names import no_function, no_type
 from millrace.spark.versions.spark_versions import (
     ARROW_STREAM_WRITER,
+    IN_DATASETS,
     READ_LIMITS,
     TRIED,
     has,
@@ -48,6 +49,20 @@ def rows_of(frame: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401 - a dataset or
 
 def test_this_version_is_one_that_is_tried() -> None:
     assert spark_version() in TRIED
+
+
+def test_datasets_in_columns_work_or_are_refused_with_the_version(ws: mr.Workspace) -> None:
+    orders, customers = ws.from_arrow(ORDERS), ws.from_arrow(CUSTOMERS)
+    theirs = orders.where((orders.cust_id == customers.cust_id) & (orders.amount > 57))
+    assert rows_of(customers.where(theirs.exists()).select("name")) == [("c2",), ("c3",)]
+    most = orders.agg(F.max("amount")).scalar()
+    assert rows_of(orders.where(orders.amount == most).select("id")) == [(59,)]
+    few = customers.where("cust_id > 5").select("cust_id")
+    if not has(IN_DATASETS):
+        with pytest.raises(UserError, match="PySpark has this since 4.1"):
+            orders.where(orders.cust_id.isin(few))
+        return
+    assert orders.where(orders.cust_id.isin(few)).count() == 8
 
 
 def test_a_query_gives_sparks_rows_and_is_reused(spark: SparkSession, ws: mr.Workspace) -> None:

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from tests.stores.servers import StoreServer, start
+from tests.stores.servers import AZURE_ACCOUNT, StoreServer, start
 
 from millrace.storage.file_systems import remote_path
+from millrace.storage.objects.azure_api import VERSION
+from millrace.storage.objects.rest_requests import RestRequest
+from millrace.storage.rest_paths import RestPath
 from millrace.storage.storage_options import storage_options
 
 
@@ -32,7 +35,15 @@ def running(
         )
         files.create_dir("bucket")
     elif request.param == "azurite":
-        remote_path(f"{found.url}/x", storage_options(found.options)).files.create_dir("bucket")
+        path = remote_path(f"{found.url}/x", storage_options(found.options))
+        assert isinstance(path, RestPath)
+        made = RestRequest(
+            method="PUT",
+            path=f"/{AZURE_ACCOUNT}/bucket",
+            query={"restype": "container"},
+            headers={"x-ms-version": VERSION},
+        )
+        path.calls.ask("making", "", made)
     yield found
     found.process.stop()
 

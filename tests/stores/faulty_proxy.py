@@ -36,9 +36,11 @@ class FaultyProxy:
     """Entries of listings, as XML, that are left out, as if they were not there yet."""
     seen: Counter[str] = field(default_factory=Counter)
     met: Counter[str] = field(default_factory=Counter)
+    bytes_got: int = 0
+    """Of the bodies of all GETs."""
     port: int = 0
     _failed: Counter[str] = field(default_factory=Counter)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    counting: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def endpoint(self) -> str:
@@ -67,7 +69,7 @@ class FaultyProxy:
 
     def draw(self, dice: random.Random, what: str) -> str | None:
         """The fault of a request, if it is to meet one."""
-        with self._lock:
+        with self.counting:
             if dice.random() >= self.share or self._failed[what] >= self.in_a_row_max:
                 self._failed[what] = 0
                 return None
@@ -124,7 +126,9 @@ class _Forward(http.server.BaseHTTPRequestHandler):
                 connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body or None)
             answer = connection.getresponse()
-            return answer.status, dict(answer.getheaders()), answer.read()
+            # Azurite writes names of headers in lower case.
+            headers = {name.title(): value for name, value in answer.getheaders()}
+            return answer.status, headers, answer.read()
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
@@ -139,6 +143,8 @@ class _Forward(http.server.BaseHTTPRequestHandler):
     def _answer(
         self, status: int, headers: dict[str, str], data: bytes, length: int | None = None
     ) -> None:
+        with self.owner.counting:
+            self.owner.bytes_got += len(data) if self.command == "GET" else 0
         self.send_response_only(status)
         for name, value in headers.items():
             if name.lower() not in ("transfer-encoding", "connection", "content-length"):

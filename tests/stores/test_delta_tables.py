@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.stores.servers import StoreServer
 from tests.unit.tables.delta.delta_kit import CONFIG, WHO
 
+from millrace.engine.row_choices.key_rows import key_rows_maker
 from millrace.scan.source import FileSource
 from millrace.scan.splits import cut
 from millrace.storage.storage_options import storage_options
+from millrace.tables.delta.compaction import compact
 from millrace.tables.delta.delta_source import delta_source
 from millrace.tables.delta.delta_target import DeltaTarget
 from millrace.tables.delta.log_folder import table_folder
@@ -48,7 +52,7 @@ def test_rows_are_committed_once_beside_another_writer(store: StoreServer) -> No
     target = target_of(store)
     target.check(rows(1).schema, CONFIG, who=WHO)
     theirs = delta_options(table_folder(target.uri, target.options, CONFIG), target.options)
-    one, two = target.commits("app", CONFIG), target.commits("app", CONFIG)
+    one, two = target.plain_commits("app", CONFIG), target.plain_commits("app", CONFIG)
     assert one.place() is None
     assert two.place() is None
 
@@ -74,7 +78,7 @@ def test_all_rows_are_replaced_those_of_others_too(store: StoreServer) -> None:
     target = target_of(store)
     target.check(rows(1).schema, CONFIG, who=WHO)
     theirs = delta_options(table_folder(target.uri, target.options, CONFIG), target.options)
-    commits = target.commits("app", CONFIG)
+    commits = target.plain_commits("app", CONFIG)
     assert commits.commit(written(target, "a", 1, 2), before=None, place=1) is not None
     write_deltalake(target.uri, rows(10), mode="append", storage_options=theirs)
 
@@ -85,3 +89,31 @@ def test_all_rows_are_replaced_those_of_others_too(store: StoreServer) -> None:
     assert seen(target, 2) == [1, 2, 10]
     assert DeltaTable(target.uri, storage_options=theirs).to_pyarrow_table()["x"].to_pylist() == [4]
     assert commits.overwrite(written(target, "c", 5), before=1, place=2) is None
+
+
+@pytest.mark.parametrize("running", ["moto", "azurite"], indirect=True)
+def test_rows_are_replaced_by_key_and_small_files_put_together(store: StoreServer) -> None:
+    plain = target_of(store)
+    plain.check(rows(1).schema, CONFIG, who=WHO)
+    theirs = delta_options(table_folder(plain.uri, plain.options, CONFIG), plain.options)
+    for place in (1, 2):
+        files = written(plain, f"a{place}", *range(10 * place, 10 * place + 10))
+        first = plain.plain_commits("app", CONFIG)
+        assert first.commit(files, before=first.place(), place=place) is not None
+    target = replace(plain, keys=("x",), delete_column="gone", later_wins=True)
+    given = rows(12, 15, 99).append_column("gone", pa.array([False, True, False]))
+    target.check(given.schema, CONFIG, who=WHO)
+
+    commits = target.commits("merge", CONFIG, key_rows_maker(CONFIG))
+    files = target.writer(given.schema, CONFIG, who=WHO).write([given], "m")
+    assert commits.commit(files, before=None, place=1) is not None
+    assert commits.commit(files, before=None, place=1) is None
+    expected = sorted([99, *(n for n in range(10, 30) if n != 15)])
+    assert seen(target) == expected
+
+    done = compact(plain.plain_commits("", CONFIG), CONFIG, 2**20)
+    assert (done.removed, done.added) == (6, 2)
+    assert seen(target) == expected
+    table = DeltaTable(plain.uri, storage_options=theirs)
+    assert sorted(table.to_pyarrow_table()["x"].to_pylist()) == expected
+    assert table.transaction_version("merge") == 1

@@ -16,7 +16,8 @@ from tests.stores.test_users_files import opened, put_parquet, rows_of
 
 from millrace.config import Config
 from millrace.errors import Conflict, MillraceError, S3Unreachable, StorageError
-from millrace.storage.file_systems import RemotePath, remote_path
+from millrace.storage.file_systems import remote_path
+from millrace.storage.remote_paths import RemotePath
 from millrace.storage.storage_options import storage_options
 
 SHORT = Config(gone_after="3s")
@@ -48,7 +49,6 @@ def silent(store: StoreServer) -> Iterator[CuttingProxy]:
 
 
 @pytest.mark.slow  # 20 s to 40 s of waiting.
-@pytest.mark.parametrize("running", ["moto", "azurite"], indirect=True)
 def test_each_call_to_a_silent_store_ends_within_its_limit(
     store: StoreServer, silent: CuttingProxy
 ) -> None:
@@ -61,10 +61,10 @@ def test_each_call_to_a_silent_store_ends_within_its_limit(
     silent.flowing.clear()
 
     calls: list[Callable[[RemotePath], object]] = [
-        RemotePath.version,
-        RemotePath.list,
-        RemotePath.read,
-        RemotePath.remove,
+        lambda at: at.version(),
+        lambda at: at.list(),
+        lambda at: at.read(),
+        lambda at: at.remove(),
         lambda at: at.put(b"x"),
         lambda at: at.copy(at.below("copy")),
         lambda at: at.open_stream(unpacked=True),
@@ -93,10 +93,9 @@ def test_input_is_read_right_through_faults(
     assert proxy.met[fault]
 
 
-# Google's client tries a cut connection again for minutes, so it is not among them.
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("running", ["azurite"], indirect=True)
+@pytest.mark.parametrize("running", ["azurite", "google"], indirect=True)
 def test_input_of_other_makes_is_read_right_or_not_at_all(
     store: StoreServer, proxy: FaultyProxy, fault: str
 ) -> None:
@@ -106,6 +105,7 @@ def test_input_of_other_makes_is_read_right_or_not_at_all(
     try:
         rows = rows_of(opened(through(store, proxy.endpoint), "in"))
     except (MillraceError, OSError, pa.ArrowException):
+        assert store.name != "google", "our own client tries often enough"
         return
     assert sorted(int(str(row["v"])) for row in rows) == list(range(200))
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from tests.stores.servers import StoreServer
+from tests.stores.servers import StoreServer, seen_by_pyarrow
 from tests.unit.journal.kills_kit import KILLED, in_child
 
 from millrace.config import Config
@@ -17,7 +16,8 @@ from millrace.execute.results import publish_bucket
 from millrace.execute.results.publish_bucket import BucketDraft
 from millrace.faults import VARIABLE
 from millrace.scan.remote_files import find_remote
-from millrace.storage.file_systems import RemotePath, remote_path
+from millrace.storage.file_systems import remote_path
+from millrace.storage.remote_paths import RemotePath
 from millrace.storage.storage_options import StorageOptions, storage_options
 from millrace.testing.fault_injection import POINTS, armed
 
@@ -65,7 +65,7 @@ class Target:
 
     def seen(self) -> list[int]:
         """The rows that pyarrow finds, which knows nothing of us."""
-        found = ds.dataset(self.folder.path, filesystem=self.folder.files, format="parquet")
+        found = seen_by_pyarrow(self.folder)
         table = found.to_table()
         return sorted(table["x"].to_pylist()) if table.num_columns else []
 
@@ -90,6 +90,24 @@ def test_a_result_is_published_replaced_and_not_taken_for_another(target: Target
         target.write(10, "error")
     target.write(20, "overwrite")
     assert (target.seen(), target.is_whole(), target.hidden()) == ([20, 21, 22], True, [])
+
+
+def test_files_in_partition_folders_are_published_and_replaced_with_them(target: Target) -> None:
+    for folders in (["k=a%2Fb ä/", "k=c/"], ["k=d%25/"]):
+        with BucketDraft(target.folder.url, "overwrite", target.options, Config()) as draft:
+            names = {}
+            for number, folder in enumerate(folders):
+                remote_path(draft.tasks, target.options).below(f"{number}-try").put(parquet(number))
+                names[f"{number}-try"] = folder + draft.final_name(number)
+            draft.publish(names, sync=True)
+        listed = [name for name, _ in target.folder.list()]
+        assert sorted(listed) == sorted([*names.values(), "_SUCCESS"])
+        assert target.seen() == list(range(len(folders)))
+    values = [
+        path.rpartition("/k=")[2].partition("/")[0]
+        for path in find_remote(target.folder.url, target.options)
+    ]
+    assert values == ["d%25"]
 
 
 @pytest.mark.parametrize(

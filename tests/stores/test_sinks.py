@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pytest
-from tests.stores.servers import StoreServer
+from tests.stores.servers import StoreServer, seen_by_pyarrow
 from tests.unit.journal.kills_kit import KILLED, in_child, start
 from tests.unit.pipeline.sinks.sinks_kit import (
     child_works,
@@ -27,7 +26,8 @@ from millrace.errors import UserError
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.sinks import check_sink, clear_sink
-from millrace.storage.file_systems import RemotePath, remote_path
+from millrace.storage.file_systems import remote_path
+from millrace.storage.remote_paths import RemotePath
 from millrace.storage.storage_options import StorageOptions, storage_options
 
 COPYING = (NAMING[0], "sink.file.after_copy", *NAMING[1:])
@@ -51,7 +51,7 @@ class Bucket:
 
     def seen(self) -> list[int]:
         """The rows that pyarrow finds, which knows nothing of sinks."""
-        rows = ds.dataset(self.folder.path, filesystem=self.folder.files, format="parquet")
+        rows = seen_by_pyarrow(self.folder)
         table = rows.to_table()
         return sorted(table["x"].to_pylist()) if table.num_columns else []
 

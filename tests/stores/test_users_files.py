@@ -14,7 +14,8 @@ from tests.stores.servers import StoreServer
 from millrace.errors import UserError
 from millrace.scan.source import FileSource, Listing, open_source
 from millrace.scan.splits import cut
-from millrace.storage.file_systems import RemotePath, remote_path
+from millrace.storage.file_systems import remote_path
+from millrace.storage.remote_paths import RemotePath
 from millrace.storage.storage_options import StorageOptions, storage_options
 
 

@@ -21,14 +21,15 @@ from millrace.errors import MillraceError
 from millrace.ids import AttemptId, FolderId, StageId
 from millrace.journal.core.journal_names import JournalId
 from millrace.pipeline.core import hops
-from millrace.pipeline.core.call_records import Totals
 from millrace.pipeline.large import large_values as large
+from millrace.pipeline.paid.call_records import Totals
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_status import job_status
 from millrace.pipeline.sinks import sink_files
 from millrace.reads.session.checkpoint_store import read_checkpoints, stored_read
 from millrace.reads.session.session_folder import read_status
 from millrace.shuffle import cleanup, reader, runs
+from millrace.shuffle.catalog import run_catalog
 from millrace.storage import layout
 from millrace.storage.local import LocalStore
 from millrace.transport.agent.agent_addresses import record_agent
@@ -79,16 +80,14 @@ def _shuffles(ws: Workspace, seed: int) -> None:
     ws.from_arrow(pa.table({"x": [seed, 2, 3]}))
     store = runtime_of(ws).store
     assert isinstance(store, LocalStore)
-    for number, limit in enumerate((64, 1)):
+    for number in range(2):
         about = {"map_tasks": 2, "stages": 1, runs.NAME: f"run {number}"}
         run = runs.begin_run(store, plan=f"scan {seed}", about=about, now_ms=1_000 + seed)
-        config = Config(part_files_max=limit)
         outputs = [
             write(
                 store,
                 AttemptId.of(run.query_id, 0, task, 1),
                 pa.table({"x": [seed + n + task for n in range(20)]}),
-                config=config,
                 source=made_from(f"orders-{seed}-{task}.parquet"),
             )
             for task in range(2)
@@ -207,7 +206,7 @@ def _reusable(ws: Workspace) -> object:
     found = []
     for number in (1, 2):
         for task in runs.map_tasks(
-            runtime_of(ws).store, runs.resolve(runtime_of(ws).store, number), STAGE
+            runtime_of(ws).store, run_catalog.resolve(runtime_of(ws).store, number), STAGE
         ):
             reader.list_attempts(runtime_of(ws).store, task)
             found.append(str(task))

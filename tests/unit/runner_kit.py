@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -13,12 +13,8 @@ from millrace.plan.nodes.on_spark import SparkQuery
 from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport, TableWritten
-from millrace.spark.frames.rows_as_frames import (
-    dataset_column,
-    spark_rows,
-    spark_types,
-    subquery_column,
-)
+from millrace.spark.frames.rows_as_frames import dataset_column, spark_rows, subquery_column
+from millrace.spark.versions.arrow_types import spark_types
 from millrace.sql.sql_mode import DEFAULT, SqlMode
 from millrace.tables.table_port import TableFile
 
@@ -64,6 +60,13 @@ class NoRunner:
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         raise AssertionError(plan)
 
+    def early_batches(self, plan: Node) -> Iterator[pa.RecordBatch]:
+        rows, _ = self.batches(plan)
+        return rows
+
+    def rows_again(self, plan: Node) -> Callable[[], Iterator[pa.RecordBatch]]:
+        raise AssertionError(plan)
+
     def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
         assert not analyze
         assert not html
@@ -74,6 +77,10 @@ class NoRunner:
 
     def write_parquet(self, plan: Node, *_: object) -> ParquetWritten:
         raise AssertionError(plan)
+
+    @property
+    def keeps_partitions(self) -> bool:
+        raise AssertionError
 
     def write_delta(self, plan: Node, *_: object) -> TableWritten:
         raise AssertionError(plan)

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from millrace.cli.agent_command import agent
 from millrace.cli.serve_command import serve
+from millrace.cli.state.sql_command import sql
+from millrace.cli.state.ui_command import export
+from millrace.cli.state.ui_command import serve as serve_pages
 from millrace.cli.upkeep_commands import backup, restore, verify
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +80,7 @@ os.environ.get("B"); environ["C"]; "D" in os.environ; environment.pop("E", None)
 
 def test_every_option_of_the_services_and_of_upkeep_is_in_the_table() -> None:
     told = set(re.findall(r"`(--[a-z-]+)`", section("Commands")))
-    commands = (serve, agent, verify, backup, restore)
+    commands = (serve, agent, verify, backup, restore, sql, serve_pages, export)
     options = {name for command in commands for each in command.params for name in each.opts}
     assert {name for name in options if name.startswith("--")} == told
 

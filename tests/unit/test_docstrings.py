@@ -37,7 +37,7 @@ PUBLIC = public()
 BY_END = {".".join(each.name.split(".")[-2:]): each for each in PUBLIC}
 # Members of public classes that only Millrace itself uses.
 INSIDE = {
-    "Shuffle": {"of_outputs", "outputs", "check", "indexes"},
+    "Shuffle": {"of_outputs", "outputs", "check", "entries", "indexes"},
     "JobReport": {"document", "table"},
     "Intents": {"hints", "ends"},
     "Fetched": {"failed", "with_batches"},

@@ -38,7 +38,7 @@ from millrace.shuffle.reader import read_index
 from millrace.shuffle.writer import begin_attempt
 from millrace.spark.spark_presence import gone
 from millrace.storage.local import LocalStore
-from millrace.storage.object_store import open_object_store
+from millrace.storage.objects.object_store import open_object_store
 from millrace.transport.agent.remote_outputs import Agents
 from millrace.transport.members.member_client import MemberClient
 from millrace.transport.members.member_server import SessionId
@@ -132,6 +132,11 @@ def is_a_closed_session(folder: Path) -> None:
 def fails_as_a_query(folder: Path) -> None:
     engine = Engine(memory_bytes_max=1 << 28, spill_folder=str(folder), time_zone="UTC")
     list(engine.run("SELECT error('no') AS n", {}, NUMBERS))
+
+
+def has_too_little_memory(folder: Path) -> None:
+    engine = Engine(memory_bytes_max=1 << 23, spill_folder=str(folder), time_zone="UTC")
+    list(engine.run("SELECT len(list(n)) AS n FROM range(4000000) r(n)", {}, NUMBERS))
 
 
 def fails_as_a_function(_: Path) -> None:
@@ -243,6 +248,7 @@ RAISED: dict[type[MillraceError], Callable[[Path], object]] = {
     errors.StorageError: lambda folder: LocalStore(str(folder / "file" / "mill")).make_folder("."),
     errors.TaskFailed: fails_as_a_query,
     errors.FunctionFailed: fails_as_a_function,
+    errors.OutOfMemory: has_too_little_memory,
     errors.StepFailed: fails_as_a_step,
     errors.ReadsFailed: is_a_closed_session,
     errors.HintsUnresolved: never_resolves,

@@ -53,3 +53,25 @@ def test_the_help_of_the_command_line_loads_no_command() -> None:
         check=True,
     ).stdout.splitlines()
     assert last == "False"
+
+
+def test_a_process_that_plans_for_spark_loads_neither_engine_nor_broker_nor_pandas() -> None:
+    """Spark starts one for each stream, and each takes what it loads of its time."""
+    code = """
+import sys
+from pyspark.sql.types import StructType
+import pyspark.sql.streaming.python_streaming_source_runner as main
+sys.modules["__main__"].__spec__ = main.__spec__
+from millrace.spark.source.data_source import MillraceSource
+source = MillraceSource({"path": "/nowhere", "journal": "a", "name": "r"})
+source.streamReader(StructType().add("x", "long"))
+import pyarrow as pa
+pa.array([1])
+large = ("duckdb", "sqlglot", "pandas", "sqlite3", "millrace.shuffle", "millrace.sql")
+large += ("millrace.journal.embedded.embedded_broker", "millrace.journal.ledger_log.log_broker")
+print(*(name for name in large if name in sys.modules))
+assert pa.table({"a": [1]}).to_pandas().shape == (1, 1)
+print(pa.array(sys.modules["pandas"].Series([1.0, None])).null_count)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1"]

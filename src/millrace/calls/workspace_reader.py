@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millrace.datasets.dataset import Dataset
 from millrace.errors import UserError
+from millrace.extras import missing_modules
 from millrace.names import path_text
 from millrace.spark.workspace_runtime import WorkspaceRuntime
 from millrace.tables.delta.log_folder import is_reached
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 _NATIVE: Final = frozenset({"parquet"})
 """Formats whose files are read natively as long as no schema and no option is given."""
+_ID: Final = "snapshot-id"
+_SNAPSHOT_OPTIONS: Final = frozenset({_ID, "branch", "tag"})
+"""What Spark's Iceberg connector calls a snapshot."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -200,6 +204,9 @@ class DataFrameReader:
             given = self._options.get("versionAsOf")
             version = None if given is None else int(given)
             return self._runtime.datasets.read_delta(text, version, None)
+        if form == "iceberg" and text is not None and self._is_native_iceberg(text):
+            place = _whole_path(text) if "/" in text else text
+            return self._runtime.datasets.read_iceberg(place, None, self._snapshot)
         reader, paths = self._reader(), None if path is None else _whole_paths(path)
         frame = reader.load() if paths is None else reader.load(paths)
         return self._frame(frame, [self._format, paths])
@@ -210,6 +217,25 @@ class DataFrameReader:
         version = str(self._options.get("versionAsOf", 0))
         is_plain = self._schema is None and self._options.keys() <= {"versionAsOf"}
         return is_plain and version.isdigit()
+
+    def _is_native_iceberg(self, table: str) -> bool:
+        """Whether an Iceberg table is read as by `ws.read_iceberg`; else Spark's connector does."""
+        if self._schema is not None or len(self._options) > 1 or missing_modules("iceberg"):
+            return False
+        for name, value in self._options.items():
+            is_number = str(value).isdecimal()
+            if name.lower() not in _SNAPSHOT_OPTIONS or (name.lower() == _ID and not is_number):
+                return False
+        from millrace.tables.iceberg.iceberg_catalogs import is_configured  # noqa: PLC0415 - an extra
+
+        return is_reached(table) and is_configured(table)
+
+    @property
+    def _snapshot(self) -> int | str | None:
+        """The snapshot that an option names: by its id, or by a branch or a tag."""
+        for name, value in self._options.items():
+            return int(value) if name.lower() == _ID else str(value)
+        return None
 
     def _reader(self) -> Any:  # noqa: ANN401 - PySpark's reader, of either kind
         """Spark's own reader, with what was chosen."""

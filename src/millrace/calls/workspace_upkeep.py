@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 
 from millrace.durations import Duration, milliseconds
+from millrace.errors import UserError
+from millrace.names import path_text
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.spark.workspace_runtime import WorkspaceRuntime
+from millrace.storage.file_systems import is_remote
+from millrace.storage.storage_options import storage_options as access_options
+from millrace.tables.delta.compaction import FILE_BYTES, DeltaCompacted, compact
+from millrace.tables.delta.delta_target import DeltaTarget
+from millrace.tables.delta.log_folder import local_table
 from millrace.upkeep.findings import WorkspaceCheck
 from millrace.upkeep.retention_rules import Retention, as_given
 
@@ -37,6 +45,41 @@ class WorkspaceUpkeep:
         """
         age_ms = milliseconds(older_than, "drop_runs(): older_than")
         return self._runtime.care.drop_runs(age_ms)
+
+    def optimize_delta(
+        self,
+        uri: str | os.PathLike[str],
+        *,
+        file_bytes: int = FILE_BYTES,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaCompacted:
+        """Put small files of a Delta table together in larger ones; no row changes.
+
+        Jobs may write to the table meanwhile. This process reads and writes the files.
+
+        Args:
+            uri: a folder, or an address at s3://, gs://, abfss:// or az://.
+            file_bytes: the size of the files that are made; smaller ones are put together.
+            storage_options: how a bucket is reached if the environment does not say.
+
+        Example:
+            >>> for _ in range(3):
+            ...     _ = orders.write_delta("tables/small-files")
+            >>> ws.optimize_delta("tables/small-files").added
+            1
+        """
+        text = path_text(uri, "optimize_delta")
+        if file_bytes < 1:
+            raise UserError(
+                f"optimize_delta({text!r}): file_bytes is {file_bytes}\n"
+                "  to fix: give the size of the files that are made, as 128 * 2**20"
+            )
+        target = DeltaTarget(
+            uri=text if is_remote(text) else local_table(text),
+            options=access_options(storage_options),
+        )
+        commits = target.plain_commits("", self._runtime.config)
+        return compact(commits, self._runtime.config, file_bytes)
 
     def retention(self) -> Retention:
         """How long things are kept, as recorded; see `millrace.open`.

@@ -1,4 +1,4 @@
-"""`millrace demo`: a job that pays for calls is killed half-way, started again, and finishes."""
+"""`millrace demo`: a job that pays a model is killed half-way, started again, and finishes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from typing import Any, Final
 
 import click
@@ -19,8 +18,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from millrace.cli.common import DURATION, example
+from millrace.cli.demo_job import SCORE_MIN, TEMPLATE, OrderReview
 from millrace.errors import UserError
-from millrace.testing.paid_api import PaidService, calls, score
+from millrace.llm.output_schema import schema_of
+from millrace.testing.paid_models.invoice import Charge, charges
+from millrace.testing.paid_models.model_answers import Faults, answer_to
+from millrace.testing.paid_models.service import PaidModels
 
 MARKER: Final = "made-by-millrace-demo"
 FILES: Final = 4
@@ -33,55 +36,56 @@ _SETTLE_S: Final = 0.3
 @example("millrace demo --orders 200")
 @click.command()
 @click.option("--folder", default="demo-workspace", show_default=True, help="Where to put it all.")
-@click.option("--orders", default=800, show_default=True, help="Orders, each a paid call.")
+@click.option("--orders", default=800, show_default=True, help="Orders, each a paid answer.")
 @click.option(
     "--call-time",
     type=DURATION,
     default="20ms",
     show_default=True,
-    help="How long a paid call takes.",
+    help="How long an answer takes.",
 )
 def demo(folder: str, orders: int, call_time: float) -> None:
-    """Join orders with customers, pay an API for each order, get killed half-way, and go on.
+    """Join orders with customers, ask a model about each order, get killed half-way, and go on.
 
-    The paid API is a small service on loopback that counts its calls. The first run of the job is
-    killed with SIGKILL, Spark and all. The second one goes on where it stopped.
+    The model is a small service on loopback that speaks OpenAI's format and writes an invoice. The
+    first run of the job is killed with SIGKILL, Spark and all. The second one goes on where it
+    stopped.
     """
     _fresh(folder)
     click.echo(f"1. {orders:,} orders in {FILES} Parquet files, and their customers")
-    _make_data(folder, orders)
-    log = os.path.join(folder, "calls.log")
-    with PaidService(log, delay_s=call_time) as service:
-        click.echo(f"2. a paid API answers at {service.url} and counts its calls")
-        click.echo("3. the job: orders joined with customers, each sent to the API, good ones kept")
-        _run_and_kill(folder, service.url, log, at=orders // 2)
+    scores = _make_data(folder, orders)
+    log = os.path.join(folder, "invoice.log")
+    with PaidModels(log, delay_s=call_time) as service:
+        click.echo(f"2. a model answers at {service.openai_url} and writes an invoice")
+        click.echo("3. the job: orders joined with customers, each judged by the model")
+        _run_and_kill(folder, service.openai_url, log, at=orders // 2)
         before = _settled(log, call_time)
-        click.echo(f"   killed with SIGKILL, Spark and all, after {before:,} calls")
+        click.echo(f"   killed with SIGKILL, Spark and all, after {before:,} answers")
         click.echo("4. the same job again, in a new process")
-        report = _run(folder, service.url)
-    _tell(folder, orders, calls(log), before, report)
+        report = _run(folder, service.openai_url)
+    _tell(folder, scores, charges(log), before, report)
 
 
 def _run_and_kill(folder: str, url: str, log: str, *, at: int) -> None:
-    """Run the job until that many calls were made; then kill it and all it started."""
+    """Run the job until so many answers were paid for; then kill it and all it started."""
     with _started(folder, url, "first") as process:
         deadline = time.monotonic() + _WAIT_S
-        while len(calls(log)) < at:
+        while len(charges(log)) < at:
             if process.poll() is not None or time.monotonic() > deadline:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise UserError(
-                    f"the first run did not get to its {at}th call\n"
-                    f"  found: {len(calls(log)):,} calls\n  to fix: look at {folder}/first.log"
+                    f"the first run did not get to its {at}th answer\n"
+                    f"  found: {len(charges(log)):,} answers\n  to fix: look at {folder}/first.log"
                 )
             time.sleep(_POLL_S)
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def _settled(log: str, call_time: float) -> int:
-    """How many calls the service counted once all that were on their way to it have arrived."""
+    """How many answers the invoice has once all that were on their way to it have arrived."""
     count = -1
-    while count != len(calls(log)):
-        count = len(calls(log))
+    while count != len(charges(log)):
+        count = len(charges(log))
         time.sleep(_SETTLE_S + call_time)
     return count
 
@@ -108,40 +112,51 @@ def _started(folder: str, url: str, run: str) -> subprocess.Popen[bytes]:
 
 
 def _tell(
-    folder: str, orders: int, made: list[dict[str, Any]], before: int, report: dict[str, Any]
+    folder: str,
+    scores: dict[int, float],
+    paid: list[Charge],
+    before: int,
+    report: dict[str, Any],
 ) -> None:
     """Print the numbers of both runs, and fail unless they add up."""
     review = next(step for step in report["steps"] if step["name"] == "review")
     written = ds.dataset(os.path.join(folder, "reviews")).to_table()
-    calls_by_order = Counter(call["id"] for call in made)
-    twice = sum(count - 1 for count in calls_by_order.values())
-    after, reused = len(made) - before, review["reused"]
+    orders, asked = len(scores), {charge.key for charge in paid}
+    twice = len(paid) - len(asked)
+    after, reused = len(paid) - before, review["reused"]
     returned = orders - reused - after
     click.echo(f"   rows in: {review['rows_in']:,}, rows out: {written.num_rows:,}")
-    click.echo("   what the paid API counted:")
-    click.echo(f"     {before:>7,} calls before the kill")
-    click.echo(f"   + {after:>7,} calls after it")
-    click.echo(f"   = {len(made):>7,} calls = {orders:,} orders + {twice:,} called twice")
+    click.echo("   what the invoice of the model says:")
+    click.echo(f"     {before:>7,} answers before the kill   {_usd(paid[:before])}")
+    click.echo(f"   + {after:>7,} answers after it          {_usd(paid[before:])}")
+    click.echo(f"   = {len(paid):>7,} answers                   {_usd(paid)}")
+    click.echo(f"   = {orders:>7,} orders + {twice:,} asked about twice")
     click.echo("   what the job recorded:")
-    click.echo(f"     {reused:>7,} results that the first run had published, reused")
-    click.echo(f"   + {returned:>7,} results of calls that had returned before the kill, kept")
-    click.echo(f"   + {after:>7,} orders called by the second run")
+    click.echo(f"     {reused:>7,} answers that the first run had published, reused")
+    click.echo(f"   + {returned:>7,} answers that had returned before the kill, kept")
+    click.echo(f"   + {after:>7,} orders asked about by the second run")
     click.echo(f"   = {orders:>7,} orders; {review['in_doubt']:,} of them in doubt after the kill:")
-    click.echo("     their calls had begun and no result was recorded, so they were called again")
-    click.echo(f"   the report: {report['html']}")
-    good = {call["id"] for call in made if score(call["id"]) >= 0.25}  # noqa: PLR2004
+    click.echo(
+        "     they had been asked about and no answer was recorded, so they were asked again"
+    )
+    click.echo(f"   see it in a browser: millrace ui {os.path.join(folder, 'mill')}")
+    good = sorted(order for order, score in scores.items() if score >= SCORE_MIN)
     if (
-        sorted(written["order_id"].to_pylist()) != sorted(good)
-        or len(calls_by_order) != orders
+        sorted(written["order_id"].to_pylist()) != good
+        or len(asked) != orders
         or returned < 0
         or twice > review["in_doubt"]
     ):
         raise UserError(
-            f"the numbers do not add up\n  found: {len(calls_by_order):,} orders were asked for, "
-            f"{written.num_rows:,} were written, of {len(good):,} good ones; {after:,} calls after "
-            f"the kill\n  to fix: look at {folder}, and report it"
+            f"the numbers do not add up\n  found: {len(asked):,} orders were asked about, "
+            f"{written.num_rows:,} were written, of {len(good):,} good ones; {after:,} answers "
+            f"after the kill\n  to fix: look at {folder}, and report it"
         )
     click.echo("\nnothing lost, nothing doubled, nothing paid twice but what was in doubt")
+
+
+def _usd(paid: list[Charge]) -> str:
+    return f"${sum(charge.usd for charge in paid):.6f}"
 
 
 def _fresh(folder: str) -> None:
@@ -158,9 +173,13 @@ def _fresh(folder: str) -> None:
         pass
 
 
-def _make_data(folder: str, orders: int) -> None:
+def _make_data(folder: str, orders: int) -> dict[int, float]:
+    """Write orders and customers; the score that the model gives each order."""
     random = np.random.default_rng(7)
     customers = max(1, orders // 10)
+    nations = random.choice(NATIONS, customers)
+    scores: dict[int, float] = {}
+    schema = schema_of("demo", OrderReview)
     for number, ids in enumerate(np.array_split(np.arange(orders), FILES)):
         table = pa.table(
             {
@@ -170,6 +189,10 @@ def _make_data(folder: str, orders: int) -> None:
             }
         )
         pq.write_table(table, os.path.join(folder, "orders", f"orders-{number}.parquet"))
-    nations = random.choice(NATIONS, customers)
+        for row in table.to_pylist():
+            question = TEMPLATE.format(**row, nation=nations[row["cust_id"]])
+            answer = json.loads(answer_to([question], schema, Faults()))
+            scores[row["order_id"]] = answer["score"]
     table = pa.table({"cust_id": np.arange(customers), "nation": nations})
     pq.write_table(table, os.path.join(folder, "customers", "customers.parquet"))
+    return scores

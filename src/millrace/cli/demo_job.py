@@ -1,4 +1,4 @@
-"""The job of `millrace demo`: a join, a paid call for each row, files. Run as a process of its own.
+"""The job of `millrace demo`: a join, a question to a model for each row, files. Its own process.
 
 python -m millrace.cli.demo_job FOLDER URL
 """
@@ -7,54 +7,45 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
-from typing import Any, TypedDict
+from dataclasses import dataclass
+from typing import Final, Literal
 
 import click
 
-from millrace.pipeline.define.context import Context
+from millrace.llm.models import openai
 from millrace.pipeline.define.job import Job
-from millrace.testing.paid_api import ask
 from millrace.workspace import Workspace
 from millrace.workspace import open as open_workspace
 
+MODEL: Final = "gpt-5-mini"
+TEMPLATE: Final = "Order {order_id} of a customer from {nation}, {amount} dollars. Is it fraud?"
+SCORE_MIN: Final = 0.25
 
-class PaidReview(TypedDict):
-    """The answer of the paid API for an order."""
 
-    order_id: int
-    nation: str
+@dataclass
+class OrderReview:
+    """What the model is asked for about an order."""
+
+    verdict: Literal["fine", "odd", "fraud"]
     score: float
 
 
-class Reviewer:
-    """Made once in each worker, as a model would be loaded."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def __call__(self, row: dict[str, Any], context: Context) -> PaidReview:
-        """Pay for one order. The key lets the API see that it was asked before."""
-        order = {"id": row["order_id"], "text": row["nation"]}
-        answer = ask(self.url, order, key=context.key)
-        return {"order_id": row["order_id"], "nation": row["nation"], "score": answer["score"]}
-
-
 def build(ws: Workspace, folder: str, url: str) -> Job:
-    """Orders joined with customers, each reviewed by the paid API, the good ones written out."""
+    """Orders joined with customers, each judged by the model, those with a high score written."""
     orders = ws.read_parquet(os.path.join(folder, "orders"))
     customers = ws.read_parquet(os.path.join(folder, "customers"))
     joined = orders.join(customers, on="cust_id").select("order_id", "nation", "amount")
 
     job = ws.job("reviews")
-    reviews = job.source("orders", joined, version="demo").map(
+    reviews = job.source("orders", joined, version="demo").prompt(
         "review",
-        partial(Reviewer, url),
-        expensive=True,
+        openai(MODEL, base_url=url, temperature=0),
+        template=TEMPLATE,
+        output=OrderReview,
         batch_rows=8,
-        version="1",
+        concurrency=4,
     )
-    reviews.filter("score >= 0.25").sink_parquet(os.path.join(folder, "reviews"))
+    reviews.filter(f"score >= {SCORE_MIN}").sink_parquet(os.path.join(folder, "reviews"))
     return job
 
 

@@ -17,7 +17,7 @@ from millrace.cli.doctor.host_checks import java, look_at_host
 from millrace.cli.workspace_argument import WorkspacePath
 from millrace.config import Config
 from millrace.extras import missing_modules
-from millrace.storage.object_address import is_url
+from millrace.storage.objects.object_address import EXTRA_OF, kind_of
 
 _SHOWN = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "missing": "[red]missing[/]"}
 
@@ -60,10 +60,11 @@ def _findings(
     workspace: str | None, master: str | None, remote: str | None, *, no_spark: bool
 ) -> Iterator[DoctorFinding]:
     needed = {"connect"} if remote else set()
-    if workspace is not None and is_url(workspace):
-        needed.add("s3")
+    kind = None if workspace is None else kind_of(workspace)
+    store = set() if kind is None else {EXTRA_OF[kind]}
+    needed |= store
     yield from look_at_host(frozenset(needed))
-    if workspace is not None and not (needed & {"s3"} and missing_modules("s3")):
+    if workspace is not None and not any(map(missing_modules, store)):
         from millrace.cli.doctor.store_checks import look_at_store  # noqa: PLC0415 - storage is large
 
         yield from look_at_store(workspace, Config())

@@ -6,6 +6,7 @@ import json
 import runpy
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -20,10 +21,11 @@ from millrace.journal.broker import Broker
 from millrace.names import existing
 from millrace.pipeline.core import hops
 from millrace.pipeline.define.job import Job
-from millrace.pipeline.large.large_cleanup import remove_unneeded
 from millrace.pipeline.report.job_report import when
 from millrace.pipeline.report.run_history import RunHistory
+from millrace.pipeline.run.batch_polling import awaited_batches, wait_for_batches
 from millrace.pipeline.run.job_status import job_status, list_jobs, reset_step
+from millrace.pipeline.run.large_objects import remove_large
 from millrace.pipeline.run.retention import free_all
 from millrace.text import counted, human_bytes
 from millrace.workspace import open as open_workspace
@@ -133,6 +135,33 @@ def run(workspace: str, file: str, until: str, on_change: str, *, as_json: bool)
     sys.exit(0 if report.state == "finished" else 1)
 
 
+@example("millrace job poll ./mill captions")
+@job.command()
+@workspace_argument
+@click.argument("name")
+@click.option("--wait", is_flag=True, help="Look until one of them is no longer in work.")
+@json_option
+def poll(workspace: str, name: str, *, wait: bool, as_json: bool) -> None:
+    """Look at the batches of providers that job NAME waits for. Needs no Spark.
+
+    Exits with 0 if a run of the job would go on now, and with 3 if all are still in work. The key
+    of the provider comes from the environment.
+    """
+    with opened_with_journals(workspace) as ws:
+        broker = broker_of(ws.journals)
+        RunHistory.open(broker, name)
+        look = wait_for_batches if wait else awaited_batches
+        batches = look(broker, name, ws.config)
+    if as_json:
+        click.echo(json.dumps([asdict(batch) for batch in batches]))
+    else:
+        table = Table("step", "journal", "batch", "rows", "state")
+        for batch in batches:
+            table.add_row(batch.step, batch.journal, batch.batch, f"{batch.rows:,}", batch.state)
+        print_table(table)
+    sys.exit(3 if batches and all(batch.is_in_work for batch in batches) else 0)
+
+
 @example("millrace job reset ./mill captions caption")
 @job.command()
 @workspace_argument
@@ -187,16 +216,13 @@ def dead_letters(workspace: str, name: str, step: str, limit: int, *, as_json: b
 def gc(workspace: str, name: str, *, as_json: bool) -> None:
     """Remove rows of job NAME that every step has read, and large values nobody refers to.
 
-    What is done stays done. A step whose input is gone can no longer be reset by itself.
+    What is done stays done. A step whose input is gone can no longer be reset by itself. In a
+    bucket the job must not run meanwhile.
     """
     with opened_with_journals(workspace) as ws:
         freed = free_all(broker_of(ws.journals), name)
-        record = RunHistory.open(broker_of(ws.journals), name).record()
-        steps = [] if record is None else [s for p in record.hops for s in (*p.fused, p.name)]
-        removed = [
-            remove_unneeded(broker_of(ws.journals), ws.path, name, s, ws.config) for s in steps
-        ]
-    files, size = sum(step.files for step in removed), sum(step.bytes for step in removed)
+        removed = remove_large(broker_of(ws.journals), ws.path, name, ws.config)
+    files, size = removed.files, removed.bytes
     if as_json:
         click.echo(
             json.dumps(

@@ -30,6 +30,8 @@ COMMANDS: Final = {
     "retention": ("retention_command", "Show how long a workspace keeps things."),
     "serve": ("serve_command", "Serve the journals of a workspace to all processes."),
     "shuffle": ("shuffle_commands", "List, check and remove shuffles: rows by key."),
+    "sql": ("state.sql_command", "Ask runs, jobs, calls and journals in SQL."),
+    "ui": ("state.ui_command", "Show a workspace in a browser, live."),
     "verify": ("upkeep_commands", "Check every file of a workspace or a backup."),
 }
 """Each command: the module that has it, and the line that `millrace --help` shows."""

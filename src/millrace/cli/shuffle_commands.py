@@ -16,11 +16,14 @@ from rich.table import Table
 
 from millrace.cli.common import DURATION, example, json_option, print_table, shown_time
 from millrace.cli.workspace_argument import opened, workspace_argument
-from millrace.errors import Corrupt, MillraceError
-from millrace.ids import StageId
-from millrace.shuffle import runs
+from millrace.errors import Corrupt, MillraceError, UserError
+from millrace.shuffle import reader, runs
+from millrace.shuffle.catalog import run_catalog
+from millrace.shuffle.catalog.run_catalog import ListedRun
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.index import encode_json
+from millrace.shuffle.manifest import parse_attempt
 from millrace.text import counted, human_bytes
 from millrace.workspace import Workspace, runtime_of
 
@@ -60,12 +63,14 @@ def shuffle() -> None:
 def ls(workspace: str, *, as_json: bool) -> None:
     """List the runs of WORKSPACE, oldest first."""
     with opened(workspace) as ws:
-        scanned = list(runs.scan(runtime_of(ws).store))
+        listed_runs = run_catalog.list_runs(runtime_of(ws).store)
         rows = [
-            _damaged_row(query_id) if isinstance(run, Corrupt) else _run_row(ws, run)
-            for query_id, run in scanned
+            _damaged_row(query_id)
+            if isinstance(listed, Corrupt) or listed.problem is not None
+            else _run_row(ws, listed)
+            for query_id, listed in listed_runs
         ]
-    damaged = [run for _, run in scanned if isinstance(run, Corrupt)]
+    damaged = list(filter(None, (_problem(listed) for _, listed in listed_runs)))
     if as_json:
         click.echo(json.dumps(rows))
     else:
@@ -207,6 +212,24 @@ def read(
         print_table(table)
 
 
+@example("millrace shuffle index ./mill 1/0/0/1")
+@shuffle.command()
+@workspace_argument
+@click.argument("attempt")
+def index(workspace: str, attempt: str) -> None:
+    """Print the index of an ATTEMPT as JSON: its partitions, and what it was made from.
+
+    An attempt is query/stage/map_task/attempt, as a manifest has it.
+    """
+    try:
+        wanted = parse_attempt(attempt)
+    except ValueError as error:
+        raise UserError(f"{error}\n  to fix: give an attempt as in 1/0/0/1") from error
+    with opened(workspace) as ws:
+        found = reader.read_index(runtime_of(ws).store, wanted.task, wanted.attempt)
+    click.echo(encode_json(found))
+
+
 @example("millrace shuffle gc ./mill --ttl 1d --drop-runs 30d")
 @shuffle.command()
 @workspace_argument
@@ -255,23 +278,30 @@ def _print_removed(reports: Sequence[CleanupReport], *, as_json: bool) -> None:
     )
 
 
-def _run_row(ws: Workspace, run: runs.Run) -> dict[str, Any]:
-    last = StageId(run.about.get("stages", 1) - 1)
-    manifest = runs.find_manifest(runtime_of(ws).store, run.query_id, last)
-    now_ms = time.time_ns() // 1_000_000
-    alive = runs.is_alive(runtime_of(ws).store, run.query_id, now_ms=now_ms, config=ws.config)
-    state = "finished" if manifest is not None else "running" if alive else "died"
+def _problem(listed: ListedRun | Corrupt) -> MillraceError | None:
+    return listed if isinstance(listed, Corrupt) else listed.problem
+
+
+def _run_row(ws: Workspace, listed: ListedRun) -> dict[str, Any]:
+    run, size = listed.run, listed.size
     return {
         "run": run.query_id,
         "name": run.about.get(runs.NAME),
         "created_at_ms": run.created_at_ms,
-        "state": state,
-        "partitions": None if manifest is None else manifest.partitions,
-        "map_tasks": run.about.get("map_tasks") if manifest is None else len(manifest.chosen),
-        "reused": None if manifest is None else len(manifest.reused),
-        "rows": None if manifest is None else sum(manifest.partition_rows),
-        "bytes": None if manifest is None else sum(manifest.partition_bytes),
+        "state": "finished" if size is not None else _unfinished_state(ws, run),
+        "partitions": None if size is None else size.partitions,
+        "map_tasks": run.about.get("map_tasks") if size is None else size.map_tasks,
+        "reused": None if size is None else size.reused,
+        "rows": None if size is None else size.rows,
+        "bytes": None if size is None else size.bytes,
     }
+
+
+def _unfinished_state(ws: Workspace, run: runs.Run) -> str:
+    now_ms = time.time_ns() // 1_000_000
+    store = runtime_of(ws).store
+    alive = runs.is_alive(store, run.query_id, now_ms=now_ms, config=ws.config)
+    return "running" if alive else "died"
 
 
 def _damaged_row(query_id: int) -> dict[str, Any]:

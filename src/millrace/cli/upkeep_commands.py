@@ -24,7 +24,7 @@ from millrace.cli.common import example, json_option, shown_time
 from millrace.cli.workspace_argument import opened, workspace_argument
 from millrace.config import Config
 from millrace.storage.local import LocalStore
-from millrace.storage.object_address import is_url
+from millrace.storage.objects.object_address import is_url
 from millrace.storage.workspace_home import store_at
 from millrace.text import counted, human_bytes
 from millrace.upkeep.backup import make_backup

@@ -15,7 +15,7 @@ import click
 
 from millrace.errors import UserError
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
-from millrace.storage.object_address import is_url
+from millrace.storage.objects.object_address import is_url
 from millrace.transport.owner import broker_address, owner_endpoint
 from millrace.workspace import Workspace, runtime_of
 from millrace.workspace import open as open_workspace

@@ -6,7 +6,7 @@ Invariant: each dataset has a number of its own, and its columns can be named th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +35,7 @@ from millrace.sql.sql_mode import SqlMode, in_mode
 from millrace.sql.text_limits import limits_of
 from millrace.sql.typed_sql import NotNative
 from millrace.storage.storage_options import StorageOptions
+from millrace.tables.delta.delta_target import DeltaTarget
 from millrace.tables.table_port import TableFile, TableTarget
 
 if TYPE_CHECKING:
@@ -75,6 +76,12 @@ class PlanRunner(Protocol):
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""
 
+    def early_batches(self, plan: Node) -> Iterator[pa.RecordBatch]:
+        """The rows of a plan, the first ones while its query still runs."""
+
+    def rows_again(self, plan: Node) -> Callable[[], Iterator[pa.RecordBatch]]:
+        """The rows of one run of a plan, as often as they are asked for."""
+
     def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
         """The stages of a plan, as text or as a picture; with `analyze` it runs."""
 
@@ -88,16 +95,16 @@ class PlanRunner(Protocol):
         mode: str,
         compression: str,
         options: StorageOptions,
+        partition_by: tuple[str, ...],
     ) -> ParquetWritten:
         """Write the rows of a plan as Parquet files."""
 
+    @property
+    def keeps_partitions(self) -> bool:
+        """Whether an overwrite is to leave partitions that get no rows; a setting asks for it."""
+
     def write_delta(
-        self,
-        plan: Node,
-        uri: str,
-        mode: str,
-        partition_by: tuple[str, ...] | None,
-        options: StorageOptions,
+        self, plan: Node, target: DeltaTarget, mode: str, replace_where: str | None
     ) -> TableWritten:
         """Write the rows of a plan into a Delta table."""
 

@@ -12,18 +12,12 @@ import pyarrow as pa
 
 from millrace.datasets.dataset_base import DatasetBase
 from millrace.durations import ms
-from millrace.errors import UserError
 from millrace.identity.schemas import plain_schema
-from millrace.names import path_text
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.scan import Scan
-from millrace.plan.relation import Relation
-from millrace.shuffle.reports import ParquetWritten, QueryReport, TableWritten
-from millrace.sql.name_checks import check_rows
-from millrace.sql.sql_mode import folded
-from millrace.storage.file_systems import is_remote
+from millrace.shuffle.reports import ParquetWritten, QueryReport
+from millrace.sql.name_checks import check_rows, check_unique_labels, name_list
 from millrace.storage.storage_options import storage_options as access_options
-from millrace.tables.delta.log_folder import local_table
 from millrace.tables.postgres.database import Database
 from millrace.tables.postgres.database_address import Password, database_address
 from millrace.tables.postgres.whole_write import WriteMode, whole_write
@@ -92,7 +86,7 @@ class DatasetResults(DatasetBase):
             >>> orders.to_arrow()["amount"].to_pylist()
             [10, 20, 30]
         """
-        return pa.Table.from_batches(self.to_batches(), self.arrow_schema)
+        return pa.Table.from_batches(self._all_batches(), self.arrow_schema)
 
     def toArrow(self) -> pa.Table:
         """`to_arrow` under Spark's name."""
@@ -116,7 +110,7 @@ class DatasetResults(DatasetBase):
         check_rows(num, f"tail({num!r})")
         last: list[pa.RecordBatch] = []
         count = 0
-        for batch in self.to_batches():
+        for batch in self._all_batches():
             last.append(batch)
             count += batch.num_rows
             while last and count - last[0].num_rows >= num:
@@ -170,13 +164,23 @@ class DatasetResults(DatasetBase):
         return sorted(_files_of(self._plan))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows as a stream of batches.
+        """All rows as a stream of batches, the first ones while the query still runs.
+
+        It returns with the first rows. A stream that is dropped cancels the rest of the query;
+        finished tasks are kept.
 
         Example:
             >>> sum(batch.num_rows for batch in orders.to_batches())
             3
         """
+        return self._labelled(self._runner.early_batches(self._plan))
+
+    def _all_batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows, once the query is done."""
         rows, _ = self._runner.batches(self._plan)
+        return self._labelled(rows)
+
+    def _labelled(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self._relation.has_unique_labels:
             return rows
         labels = self._relation.labels
@@ -206,6 +210,7 @@ class DatasetResults(DatasetBase):
         mode: str = "error",
         *,
         compression: str = "snappy",
+        partition_by: str | Sequence[str] = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> ParquetWritten:
         """Write the rows as a folder of Parquet files, all of it or nothing.
@@ -215,6 +220,8 @@ class DatasetResults(DatasetBase):
                 whole as soon as there is `_SUCCESS`.
             mode: "error" if there is something already, or "overwrite".
             compression: "none", "snappy", "gzip", "lz4" or "zstd".
+            partition_by: columns of whole numbers, texts, dates or booleans, for a folder for each
+                of their values, named as Spark does: `day=2024-05-01/`.
             storage_options: how to reach the bucket, where the environment does not say it.
 
         Example:
@@ -222,9 +229,10 @@ class DatasetResults(DatasetBase):
             >>> ws.read_parquet("copy").count() == written.rows
             True
         """
-        check_unique_labels(self._relation, "write_parquet()")
+        check_unique_labels(self._relation.labels, "write_parquet()")
         options = access_options(storage_options)
-        return self._runner.write_parquet(self._plan, path, mode, compression, options)
+        by = name_list(partition_by)
+        return self._runner.write_parquet(self._plan, path, mode, compression, options, by)
 
     def write_postgres(
         self,
@@ -252,7 +260,7 @@ class DatasetResults(DatasetBase):
         Example:
             >>> write = orders.write_postgres  # write("postgresql://me@db.example/shop", "orders")
         """
-        check_unique_labels(self._relation, "write_postgres()")
+        check_unique_labels(self._relation.labels, "write_postgres()")
         who = f"write_postgres({table!r})"
         write = whole_write(
             who, table, plain_schema(self.arrow_schema), mode, keys, create=create, once=once
@@ -265,41 +273,8 @@ class DatasetResults(DatasetBase):
             written = write.prepare(database)
             if written is not None:
                 return written
-            ready = [self.to_batches()]  # The query runs now, and not within a transaction.
-            return write.write(database, lambda: ready.pop() if ready else self.to_batches())
-
-    def write_delta(
-        self,
-        uri: str | os.PathLike[str],
-        mode: str = "append",
-        *,
-        partition_by: str | Sequence[str] | None = None,
-        storage_options: Mapping[str, str] | None = None,
-    ) -> TableWritten:
-        """Write the rows into a Delta table, in one commit. It is made if there is none.
-
-        If the write is cut off and made again, in this process or a later one, its rows are
-        committed once. When it has come to its end, the next call is another write.
-
-        Args:
-            uri: a folder on a disk that all hosts share, or an address at s3://, gs:// or abfss://.
-            mode: "append", or "overwrite" for these rows in place of all others.
-            partition_by: the partition columns of a table that is made.
-            storage_options: how a bucket is reached if the environment does not say.
-
-        Example:
-            >>> written = orders.write_delta("tables/all-orders", mode="overwrite")
-            >>> ws.read_delta("tables/all-orders", version=written.version).count()
-            3
-        """
-        check_unique_labels(self._relation, "write_delta()")
-        text = path_text(uri, "write_delta")
-        where = text if is_remote(text) else local_table(text)
-        by = (partition_by,) if isinstance(partition_by, str) else partition_by
-        options = access_options(storage_options)
-        return self._runner.write_delta(
-            self._plan, where, mode, None if by is None else tuple(by), options
-        )
+            # The query runs now, and not within a transaction.
+            return write.write(database, self._runner.rows_again(self._plan))
 
     def write_iceberg(
         self,
@@ -309,6 +284,7 @@ class DatasetResults(DatasetBase):
         catalog: object = None,
         keys: str | Sequence[str] = (),
         once: str | None = None,
+        keep_snapshots: int | None = None,
     ) -> int | None:
         """Write the rows to an Iceberg table in one commit; its snapshot, None if `once` is taken.
 
@@ -319,15 +295,16 @@ class DatasetResults(DatasetBase):
             catalog: as in `ws.read_iceberg`.
             keys: the columns by which rows replace others.
             once: a name, as a date; what was written under it is not written again.
+            keep_snapshots: how many of the table's snapshots the commit leaves; all by default.
 
         Example:
             >>> write = orders.write_iceberg  # write("shop.orders", catalog="prod")
         """
         from millrace.tables.iceberg.iceberg_target import target_of  # noqa: PLC0415 - an extra
 
-        check_unique_labels(self._relation, "write_iceberg()")
+        check_unique_labels(self._relation.labels, "write_iceberg()")
         who, schema = f"write_iceberg({table!r})", plain_schema(self.arrow_schema)
-        target = target_of(table, catalog, call=who)
+        target = target_of(table, catalog, call=who, keep_snapshots=keep_snapshots)
         from millrace.tables.iceberg.iceberg_whole_writes import IcebergWrite  # noqa: PLC0415
 
         write = IcebergWrite(target, mode, keys, once, who)
@@ -335,7 +312,7 @@ class DatasetResults(DatasetBase):
         if write.is_done():
             return None
         if mode == "upsert":
-            return write.upsert(pa.Table.from_batches(self.to_batches(), schema))
+            return write.upsert(pa.Table.from_batches(self._all_batches(), schema))
         return write.commit(self._runner.write_table_files(self._plan, target, who))
 
     def run(self) -> QueryReport:
@@ -380,17 +357,6 @@ class DatasetResults(DatasetBase):
             True
         """
         return HtmlText(self._runner.explain(self._plan, analyze=analyze, html=True))
-
-
-def check_unique_labels(relation: Relation, call: str) -> None:
-    """Files cannot have two columns of one name, in any case."""
-    lowered = [folded(label) for label in relation.labels]
-    doubled = [label for label in relation.labels if lowered.count(folded(label)) > 1]
-    if doubled:
-        raise UserError(
-            f"{call}: there are two columns of one name\n  found: {', '.join(doubled)}\n"
-            "  to fix: give one of them another name, as with toDF or rename"
-        )
 
 
 def _files_of(node: Node) -> set[str]:

@@ -1,19 +1,34 @@
 """`dataset.write`: rows as files and tables, under Spark's words.
 
-Parquet files without partition folders are written here: all of a folder or nothing of it. For
-everything else Spark writes the saved rows.
+Parquet files are written here: all of a folder or nothing of it. For everything else Spark writes
+the saved rows.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from millrace.datasets.dataset_results import DatasetResults
-from millrace.extras import missing_modules
-from millrace.tables.delta.log_folder import is_reached
+from millrace.durations import Duration, milliseconds
+from millrace.extras import import_for, missing_modules
+from millrace.identity.schemas import plain_schema
+from millrace.journal.kafka.sink.kafka_target import (
+    PLACES,
+    KafkaTarget,
+    check_columns,
+    kafka_target,
+)
+from millrace.names import check_text, path_text
+from millrace.scan.partition_paths import names_folders
+from millrace.shuffle.reports import TableWritten
+from millrace.sql.name_checks import check_unique_labels
+from millrace.storage.file_systems import is_remote
+from millrace.storage.storage_options import storage_options as access_options
+from millrace.tables.delta.delta_target import DeltaTarget
+from millrace.tables.delta.log_folder import is_reached, local_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrameWriter, DataFrameWriterV2
@@ -23,13 +38,14 @@ _MODES: Final = {None: "error", "error": "error", "errorifexists": "error", "def
     "overwrite": "overwrite"
 }
 _OWN_OPTIONS: Final = frozenset({"compression"})
+_REPLACE_WHERE: Final = "replacewhere"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DatasetWriter:
     """How and where rows are written. Each call gives a changed writer; the last one writes."""
 
-    _dataset: DatasetResults
+    _dataset: DatasetTables
     _format: str = "parquet"
     _mode: str | None = None
     _options: dict[str, Any] = field(default_factory=dict)
@@ -153,12 +169,15 @@ class DatasetWriter:
         if path is not None and chosen._is_own:
             compression = str(chosen._options.get("compression", "snappy"))
             kind = "none" if compression == "uncompressed" else compression
-            chosen._dataset.write_parquet(path, _MODES[chosen._mode], compression=kind)
+            chosen._dataset.write_parquet(
+                path, _MODES[chosen._mode], compression=kind, partition_by=chosen._partitions
+            )
             return
         if path is not None and chosen._is_delta and is_reached(os.fspath(path)):
-            by_columns = [name for _, names in chosen._calls for name in _flat(names)]
             mode = "overwrite" if chosen._mode == "overwrite" else "append"
-            chosen._dataset.write_delta(path, mode, partition_by=by_columns or None)
+            where = chosen._options.get(_REPLACE_WHERE)
+            by_columns = chosen._partitions or None
+            chosen._dataset.write_delta(path, mode, partition_by=by_columns, replace_where=where)
             return
         text = None if path is None else os.fspath(path)
         chosen._by_spark(lambda writer: writer.save(text))
@@ -184,15 +203,35 @@ class DatasetWriter:
         return (
             self._format == "parquet"
             and self._mode in _MODES
-            and not self._calls
+            and self._has_own_folders
             and self._options.keys() <= _OWN_OPTIONS
         )
+
+    @property
+    def _has_own_folders(self) -> bool:
+        """Whether partition folders, if there are any, are named and replaced as here."""
+        if not self._calls:
+            return True
+        if any(method != "partitionBy" for method, _ in self._calls):
+            return False
+        dataset = self._dataset
+        kinds = {field.name: field.type for field in dataset.arrow_schema}
+        if not all(name in kinds and names_folders(kinds[name]) for name in self._partitions):
+            return False  # Spark takes times and fractions, and a name in another case.
+        return self._mode != "overwrite" or not dataset._runner.keeps_partitions
+
+    @property
+    def _partitions(self) -> list[str]:
+        """The partition columns; of several calls the last one counts, as in Spark."""
+        named = [names for method, names in self._calls if method == "partitionBy"]
+        return _flat(named[-1]) if named else []
 
     @property
     def _is_delta(self) -> bool:
         """Whether rows are written as `write_delta` does; else Spark's connector writes them."""
         partitions = all(method == "partitionBy" for method, _ in self._calls)
-        is_known = self._mode in ("append", "overwrite") and not self._options
+        known = {_REPLACE_WHERE} if self._mode == "overwrite" else set()
+        is_known = self._mode in ("append", "overwrite") and self._options.keys() <= known
         is_ours = self._format == "delta" and is_known and partitions
         return is_ours and not missing_modules("delta")
 
@@ -218,7 +257,118 @@ def _call(
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class DatasetWrites(DatasetResults):
+class DatasetTables(DatasetResults):
+    """A dataset's rows as Delta tables and topics."""
+
+    def write_delta(
+        self,
+        uri: str | os.PathLike[str],
+        mode: str = "append",
+        *,
+        partition_by: str | Sequence[str] | None = None,
+        replace_where: str | None = None,
+        keys: str | Sequence[str] = (),
+        delete_column: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> TableWritten:
+        """Write the rows into a Delta table, in one commit. It is made if there is none.
+
+        If the write is cut off and made again, in this process or a later one, its rows are
+        committed once. When it has come to its end, the next call is another write.
+
+        Args:
+            uri: a folder on a disk that all hosts share, or an address at s3://, gs:// or abfss://.
+            mode: "append", "overwrite" for these rows in place of others, or "upsert" by `keys`.
+            partition_by: the partition columns of a table that is made.
+            replace_where: with "overwrite": a condition; only rows for which it is true are
+                replaced, and it must be true for all new rows.
+            keys: with "upsert": columns; a row takes the place of the rows with the same keys.
+            delete_column: with "upsert": a column of booleans that is not written; where it is
+                true, the rows with the same keys go.
+            storage_options: how a bucket is reached if the environment does not say.
+
+        Example:
+            >>> written = orders.write_delta("tables/all-orders", mode="overwrite")
+            >>> ws.read_delta("tables/all-orders", version=written.version).count()
+            3
+        """
+        check_unique_labels(self._relation.labels, "write_delta()")
+        text = path_text(uri, "write_delta")
+        by = (partition_by,) if isinstance(partition_by, str) else partition_by
+        target = DeltaTarget(
+            uri=text if is_remote(text) else local_table(text),
+            partition_by=None if by is None else tuple(by),
+            options=access_options(storage_options),
+            keys=(keys,) if isinstance(keys, str) else tuple(keys),
+            delete_column=delete_column,
+        )
+        return self._runner.write_delta(self._plan, target, mode, replace_where)
+
+    def write_kafka(
+        self,
+        topic: str,
+        *,
+        bootstrap: str,
+        value: str | None = None,
+        key: str | None = None,
+        headers: str | None = None,
+        partition: str | None = None,
+        once: str | None = None,
+        timeout: Duration = "60s",
+        places: str = PLACES,
+        settings: Mapping[str, str] | None = None,
+    ) -> int:
+        """Write the rows to a topic of Kafka in one transaction: all or none; how many there are.
+
+        Readers see them so if they read committed messages alone.
+
+        Args:
+            topic: an existing topic.
+            bootstrap: `host:9092`, more hosts after commas.
+            value: the column with a message's value, binary or text. By default the whole row is
+                the value, as a JSON object.
+            key: the column with its key, binary or text.
+            headers: the column with its headers: an array of structs of key and value, or a map.
+            partition: the column with its partition. By default the key decides, as in Kafka.
+            once: names this write, as a date does: what was written under a name is not written
+                again, also after a kill.
+            timeout: how long the transaction may take. If this process is killed in it, readers of
+                committed messages wait for so long, or until a write of the same name begins.
+            places: the topic that has the names of writes; made if there is none.
+            settings: of Kafka's client, as to log in; kept in memory alone. Those in the file that
+                MILLRACE_KAFKA_SETTINGS names hold, too.
+
+        Example:
+            >>> write = orders.write_kafka  # write("orders", bootstrap="kafka.example:9092")
+        """
+        check_unique_labels(self._relation.labels, "write_kafka()")
+        call = f"write_kafka({topic!r})"
+        given = KafkaTarget(
+            topic=topic,
+            servers=bootstrap,
+            value=value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            places=places,
+        )
+        target = kafka_target(call, given, settings)
+        check_columns(call, plain_schema(self.arrow_schema), target)
+        if once is not None:
+            check_text(once, f"{call}: a write")
+        limit_ms = milliseconds(timeout, f"{call}: timeout")
+        module = import_for("millrace.journal.kafka.sink.whole_messages", "kafka", call)
+        write = module.WholeMessages(
+            target=target, once=once, limit_ms=limit_ms, config=self._runner.config, who=call
+        )
+        written: int | None = write.prepare()
+        if written is None:
+            written = int(write.write(self._runner.rows_again(self._plan)))
+        return written
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class DatasetWrites(DatasetTables):
     """A dataset's rows as files and tables."""
 
     @property

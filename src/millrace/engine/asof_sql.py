@@ -1,11 +1,13 @@
 """As-of joins in DuckDB's SQL.
 
 DuckDB's own as-of join may take any of several equal rows. So rows of the right side are numbered
-in the order of the input, only the last one of equal keys and values is joined, and its other
-columns are fetched by its number afterwards.
+in the order of the input, and only the last one of equal keys and values is joined. Looking one
+way, it brings its other columns along. For the nearer of two rows, these are fetched by its number.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from millrace.engine.ordered_join_sql import (
     comparable,
@@ -37,6 +39,47 @@ class _AsofWriter:
         self._left_at = comparable(f"l.{quoted(node.left_on)}", node.on_type)
 
     def query(self, left: str, right: str) -> str:
+        """The rows of both sides."""
+        match self._node.direction:
+            case "backward":
+                return self._one_way(left, right, ">=")
+            case "forward":
+                return self._one_way(left, right, "<=")
+            case "nearest":
+                return self._nearest(left, right)
+
+    def _one_way(self, left: str, right: str, compared: str) -> str:
+        """The last right rows of each value, joined with all of their columns."""
+        node = self._node
+        other = comparable(quoted(node.right_on), node.on_type)
+        theirs = dict.fromkeys(c.source for c in node.columns if c.side == "right")
+        kept = [name for name in theirs if name not in node.right_keys]
+        listed = [*map(quoted, node.right_keys), f"{other} AS {self._at}"]
+        listed += [f"arg_max_null({quoted(c)}, {self._row}) AS {quoted(c)}" for c in kept]
+        groups = ", ".join(str(number + 1) for number in range(len(node.right_keys) + 1))
+        last = (
+            f"SELECT {', '.join(listed)} FROM (SELECT *, row_number() OVER () AS {self._row} "
+            f"FROM {right}) WHERE {other} IS NOT NULL GROUP BY {groups}"
+        )
+        near = self._is_near(compared)
+        on = [*equal_keys(node, "l", "r"), f"{self._left_at} {compared} r.{self._at}"]
+        kind, where = (
+            ("LEFT ", "") if node.how == "left" else ("", f" WHERE {near}" if near else "")
+        )
+        return (
+            f"SELECT {', '.join(self._listed(near))} FROM {left} l "
+            f"ASOF {kind}JOIN ({last}) r ON {' AND '.join(on)}{where}"
+        )
+
+    def _listed(self, near: str | None) -> Iterator[str]:
+        """The columns of the result; those of a right row that is too far are null."""
+        for column in self._node.columns:
+            value = f"{'l' if column.side == 'left' else 'r'}.{quoted(column.source)}"
+            if column.side == "right" and near is not None and self._node.how == "left":
+                value = f"CASE WHEN {near} THEN {value} END"
+            yield f"{value} AS {quoted(column.name)}"
+
+    def _nearest(self, left: str, right: str) -> str:
         """All right rows with their numbers, the last ones of each value, the nearest of those."""
         node = self._node
         other = comparable(quoted(node.right_on), node.on_type)
@@ -47,27 +90,18 @@ class _AsofWriter:
             f"SELECT {keys}{other} AS {self._at}, max({self._row}) AS {self._row} FROM numbered "
             f"WHERE {other} IS NOT NULL GROUP BY {keys}{other}"
         )
-        twice = "MATERIALIZED " if node.direction == "nearest" else ""
         kind = "LEFT JOIN" if node.how == "left" else "INNER JOIN"
         return (
-            f"WITH numbered AS MATERIALIZED ({numbered}), last AS {twice}({last}) "
+            f"WITH numbered AS MATERIALIZED ({numbered}), last AS MATERIALIZED ({last}) "
             f"SELECT {result_columns(node, 'l', 'r')} FROM ({self._matched(left)}) l "
             f"{kind} numbered r ON l.{self._row} = r.{self._row}"
         )
 
     def _matched(self, left: str) -> str:
         """The left rows, each with the number of its right row."""
-        before, after = self._before, self._after
-        match self._node.direction:
-            case "backward":
-                rows, row = self._joined(left, ">=", before, self._before_at), before
-            case "forward":
-                rows, row = self._joined(left, "<=", after, self._after_at), after
-            case "nearest":
-                rows = self._joined(left, ">=", before, self._before_at)
-                rows = self._joined(f"({rows})", "<=", after, self._after_at)
-                row = self._nearer()
-        return f"SELECT *, {row} AS {self._row} FROM ({rows}) l"
+        rows = self._joined(left, ">=", self._before, self._before_at)
+        rows = self._joined(f"({rows})", "<=", self._after, self._after_at)
+        return f"SELECT *, {self._nearer()} AS {self._row} FROM ({rows}) l"
 
     def _joined(self, left: str, compared: str, row: str, at: str) -> str:
         """Rows with the number and the value of the nearest right row that is near enough."""
@@ -78,13 +112,17 @@ class _AsofWriter:
         )
 
     def _near_enough(self, compared: str) -> str:
+        near = self._is_near(compared)
+        return f"r.{self._row}" if near is None else f"CASE WHEN {near} THEN r.{self._row} END"
+
+    def _is_near(self, compared: str) -> str | None:
+        """The condition that the right row is near enough; None if any is."""
         kind, tolerance = self._node.on_type, self._node.tolerance
         if tolerance is None:
-            return f"r.{self._row}"
+            return None
         back = compared == ">="
         end = shifted_value(self._left_at, kind, _back(tolerance) if back else tolerance, low=back)
-        near = f"r.{self._at} {'>=' if back else '<='} {end}"
-        return f"CASE WHEN {near} THEN r.{self._row} END"
+        return f"r.{self._at} {'>=' if back else '<='} {end}"
 
     def _nearer(self) -> str:
         """The row before if it is equal, the only one, or as near; else the row after."""

@@ -1,7 +1,7 @@
 """Runs a query over Arrow streams in DuckDB, with a memory limit and a folder to spill to.
 
-Invariant: rows come out as Arrow batches of exactly the promised schema. The engine uses one
-thread, as a task has one slot, and returns rows in the same order each time.
+Invariant: rows come out as Arrow batches of exactly the promised schema. With one thread, which is
+what a task has that shares its host's slots with others, they have the same order each time.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Engine:
     memory_bytes_max: int
     spill_folder: str
     time_zone: str
+    threads: int = 1
 
     def run(
         self,
@@ -62,7 +63,7 @@ class Engine:
             rows.check_unchanged()
 
     def prepare(self, sql: str, schema: pa.Schema) -> PreparedQuery:
-        """The query over `input_0`, for one batch after the other on one connection."""
+        """The query over `input_0` and so on, for one batch after the other on one connection."""
         return PreparedQuery(self._settings(as_written=False), self.time_zone, sql, schema)
 
     def _run(
@@ -75,7 +76,8 @@ class Engine:
     ) -> Iterator[pa.RecordBatch]:
         caught: list[MillraceError] = []
         try:
-            with borrowed(self._settings(as_written=bool(streams)), sql) as connection:
+            settings = self._settings(as_written=bool(streams))
+            with borrowed(settings, sql, threads=self.threads) as connection:
                 connection.execute("SET TimeZone = ?", [self.time_zone])
                 values.give(connection)
                 for name, rows in files.items():
@@ -118,15 +120,17 @@ class PreparedQuery:
         self._sql = sql
         self._schema = schema
 
-    def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of the query over a batch."""
-        self._connection.register("input_0", pa.Table.from_batches([batch]))
+    def run(self, *batches: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of the query over a batch for each of its inputs."""
+        for number, batch in enumerate(batches):
+            self._connection.register(f"input_{number}", pa.Table.from_batches([batch]))
         try:
             answer = self._connection.sql(self._sql).to_arrow_table()
         except duckdb.Error as error:
             raise query_failed(error, self._sql) from error
         finally:
-            self._connection.unregister("input_0")
+            for number in range(len(batches)):
+                self._connection.unregister(f"input_{number}")
         if not answer.schema.equals(self._schema):
             answer = answer.cast(self._schema)
         batches = answer.to_batches()

@@ -29,7 +29,8 @@ _IDLE_MAX: Final = 2
 _LOG: Final = logging.getLogger(__name__)
 # How many rows a stream has is not known, so joins run in the order they are written in: an order
 # that is guessed may join two inputs by a part of their keys, and make thousands of rows of each.
-_GUESSED_ORDER: Final = "join_order"
+# Nor are rows aggregated before a join: the guess may be that a join with few rows keeps them all.
+_GUESSED_ORDER: Final = "join_order,partial_aggregate_pushdown"
 # Fails with an internal error where rows are chosen by their number and only the first are kept.
 _LATE_COLUMNS: Final = "late_materialization"
 
@@ -44,7 +45,7 @@ class InstanceSettings:
     """Whether joins run in the order they are written in."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Instance:
     settings: InstanceSettings
     spill: str
@@ -52,6 +53,13 @@ class _Instance:
     database: duckdb.DuckDBPyConnection
     functions: set[str] = field(default_factory=set)
     """Names of our functions that it has."""
+    threads: int = 1
+
+    def use_threads(self, count: int) -> None:
+        """Run the next query in so many threads."""
+        if count != self.threads:
+            self.database.execute(f"SET threads = {count}")
+            self.threads = count
 
     def give_functions(self, sql: str) -> None:
         """Make the functions of ours that a query calls and that it does not have yet."""
@@ -71,11 +79,16 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def borrowed(settings: InstanceSettings, sql: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
+def borrowed(
+    settings: InstanceSettings, sql: str = "", *, threads: int = 1
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to an instance that no other query uses meanwhile, and that can run `sql`."""
     instance = _take(settings) or _make(settings)
+    # A workspace that is made anew in the place of one that was removed has no such folder yet.
+    modes.make_folders(settings.spill_folder)
     try:
         instance.give_functions(sql)
+        instance.use_threads(threads)
         connection = instance.database.cursor()
         try:
             yield connection
@@ -117,7 +130,6 @@ def _close_idle() -> None:
 
 
 def _make(settings: InstanceSettings) -> _Instance:
-    modes.make_folders(settings.spill_folder)
     # The engine makes this folder when it spills.
     spill = os.path.join(settings.spill_folder, f"query-{os.getpid()}-{secrets.token_hex(8)}")
     database = duckdb.connect(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from millrace.errors import TaskFailed
+from millrace.errors import OutOfMemory, TaskFailed
 
 _LOG: Final = logging.getLogger(__name__)
 _PREFIX: Final = re.compile(r"^(?:[A-Z]\w* )+Error: ")
@@ -26,6 +26,9 @@ _NO_TEXT: Final = "could not convert blob to UTF8"
 _OF_A_VALUE: Final = ("Conversion Error", "Out of Range Error", "Invalid Input Error")
 """How the engine begins to say it; rows on their way as Arrow bring the text without its class."""
 
+_NO_MEMORY: Final = re.compile(r"^Out of Memory Error|\([\d.]+ \w+/[\d.]+ \w+ used\)")
+"""How the engine says it: rows on their way as Arrow bring only how much was used of how much."""
+
 Find = Callable[[str, str], str | None]
 """From a column and a value: the row and the file of that value."""
 
@@ -35,8 +38,8 @@ def query_failed(error: Exception, sql: str, finds: Iterable[Find] = ()) -> Task
     _LOG.debug("a query failed: %s\n%s", error, sql)
     message = _PREFIX.sub("", str(error)).split("\n\nLINE ")[0].strip()
     message = message.replace(_REFUSED, "")
-    if str(error).startswith("Out of Memory Error"):
-        return TaskFailed(
+    if _NO_MEMORY.search(str(error)):
+        return OutOfMemory(
             f"a query needs more memory than it may have\n  found: {message.splitlines()[0]}\n"
             "  to fix: raise Config(query_memory_bytes_max=...), or use more partitions"
         )

@@ -23,6 +23,7 @@ from millrace.engine.task_inputs import TaskInput
 from millrace.plan.nodes.map_batches import FunctionNode, FunctionRows, identity_of
 from millrace.plan.nodes.node import Leaf, Node, with_new_children
 from millrace.plan.nodes.shared_parts.made_once import MadeOnce
+from millrace.plan.parallel_queries import takes_any_order, threads_within
 from millrace.sql.engine_functions import versions_in
 
 
@@ -39,6 +40,11 @@ class PassThrough:
     def engines(self) -> int:
         """The number of queries that run at the same time."""
         return 0
+
+    @property
+    def calls_users(self) -> bool:
+        """Whether it calls functions of users."""
+        return False
 
     @property
     def unrecognised(self) -> str | None:
@@ -82,6 +88,11 @@ class MappedWork:
         return self.below.engines
 
     @property
+    def calls_users(self) -> bool:
+        """Whether it calls functions of users."""
+        return True
+
+    @property
     def unrecognised(self) -> str | None:
         """Why its rows cannot be recognised; None if they can."""
         return self.reason or self.below.unrecognised
@@ -112,6 +123,8 @@ class QueryWork:
     time_zone: str
     below: tuple[PassThrough | MappedWork, ...]
     values: RunValues = NO_VALUES
+    any_order: bool = False
+    """Whether its rows are the same in whatever order its inputs are read."""
 
     @property
     def leaves(self) -> int:
@@ -124,6 +137,11 @@ class QueryWork:
         return 1 + sum(work.engines for work in self.below)
 
     @property
+    def calls_users(self) -> bool:
+        """Whether it calls functions of users."""
+        return any(work.calls_users for work in self.below)
+
+    @property
     def unrecognised(self) -> str | None:
         """Why its rows cannot be recognised; None if they can."""
         below = (work.unrecognised for work in self.below if work.unrecognised)
@@ -134,8 +152,13 @@ class QueryWork:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the query."""
         engine_bytes = max(1, config.query_memory_bytes_max // self.engines)
+        # Functions are called in the thread that reads the rows, and know it as their task's.
+        alone = self.calls_users or not self.any_order
         engine = Engine(
-            memory_bytes_max=engine_bytes, spill_folder=spill_folder, time_zone=self.time_zone
+            memory_bytes_max=engine_bytes,
+            spill_folder=spill_folder,
+            time_zone=self.time_zone,
+            threads=1 if alone else threads_within(engine_bytes, config.query_threads_max),
         )
         rest = iter(inputs)
         named = {}
@@ -176,6 +199,7 @@ def work_of(root: Node, *, time_zone: str, config: Config, moment: RunMoment | N
         time_zone=time_zone,
         below=tuple(below),
         values=values_for(sql, moment, time_zone),
+        any_order=takes_any_order(root) and not versions_in(sql),
     )
 
 

@@ -12,17 +12,22 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
 from millrace.execute import map_task
 from millrace.execute.map_task import MapStage
 from millrace.execute.task_runner import TaskTry
+from millrace.execute.tasks.task_results import RESULT_SCHEMA
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import FileRange, SegmentFile
 from millrace.keys import Partitioner, split
+
+_AT_ONCE: Final = 8
+"""How many files are written at the same time; in front of a bucket each one is a round trip."""
 
 JournalFile = tuple[int, SegmentFile]
 """A file, and the number of the journal that it is for."""
@@ -48,7 +53,7 @@ class MapOutputs:
     @property
     def report(self) -> pa.Schema:
         """The columns of a map task's result."""
-        return map_task.RESULT_SCHEMA
+        return RESULT_SCHEMA
 
     def write(self, this: TaskTry, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
         """In a task: columns are matched by position; times become UTC, as the schema says."""
@@ -97,7 +102,9 @@ def remove_files(broker: Broker, files: Sequence[SegmentFile]) -> None:
 def encode_file(file: SegmentFile) -> str:
     """A file as text, without its columns, which the driver knows."""
     ranges = [[part.position, part.bytes, part.rows, part.checksum] for part in file.ranges]
-    return json.dumps({"path": file.path, "bytes": file.bytes, "ranges": ranges})
+    return json.dumps(
+        {"path": file.path, "bytes": file.bytes, "ranges": ranges, "put_at_ms": file.put_at_ms}
+    )
 
 
 def decode_file(text: str, schema: pa.Schema) -> SegmentFile:
@@ -107,7 +114,13 @@ def decode_file(text: str, schema: pa.Schema) -> SegmentFile:
         FileRange(position=position, bytes=size, rows=rows, checksum=checksum)
         for position, size, rows, checksum in document["ranges"]
     )
-    return SegmentFile(path=document["path"], schema=schema, bytes=document["bytes"], ranges=ranges)
+    return SegmentFile(
+        path=document["path"],
+        schema=schema,
+        bytes=document["bytes"],
+        ranges=ranges,
+        put_at_ms=document["put_at_ms"],
+    )
 
 
 @dataclass(slots=True)
@@ -137,7 +150,15 @@ class _JournalFileWriter:
             self.flush()
 
     def flush(self) -> None:
-        for number, batches in sorted(self._gathered.items()):
+        before = len(self.written)
+
+        def store(gathered: tuple[int, list[pa.RecordBatch]]) -> None:
+            number, batches = gathered
             self.written.append((number, self.broker.store_file(self.schema, batches)))
+
+        # All are stored or have failed at the end, so that an error leaves no file unknown.
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="millrace-store") as pool:
+            list(pool.map(store, sorted(self._gathered.items())))
+        self.written[before:] = sorted(self.written[before:], key=lambda file: file[0])
         self._gathered.clear()
         self._gathered_bytes = 0

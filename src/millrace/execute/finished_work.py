@@ -7,10 +7,12 @@ after that, so that no clean-up removes them in between.
 from __future__ import annotations
 
 from millrace.errors import Retriable
-from millrace.execute.map_task import Result, StageTask
+from millrace.execute.map_task import StageTask
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.stage_tasks import StageRun
+from millrace.execute.tasks.task_results import Result
 from millrace.faults import fault
+from millrace.identity import fingerprint as fp
 from millrace.ids import MapTask
 from millrace.scan.source import has_content
 from millrace.shuffle import reuse, runs
@@ -72,12 +74,15 @@ def _still_whole(
 def _find_here(workspace: ShuffleWorkspace, work: StageRun) -> dict[MapTask, MapTaskIndex]:
     """Finished work in the workspace's own folder; notes the reasons where there is none."""
     mode, store = work.stage.reuse, workspace.store
+    known = reuse.known_families(store, len(work.tasks)) if mode else None
 
     def find(task: StageTask) -> MapTaskIndex | str:
         if task.made_from is None:
             return work.unrecognised or "not recognised"
         if not mode:
             return "reuse was switched off"
+        if known is not None and fp.family(task.made_from) not in known:
+            return task.suspect or reuse.NOT_DONE_BEFORE
         verify = mode == "verified" or task.suspect is not None
         index = reuse.find(store, task.made_from, has_content=has_content, verify=verify)
         return index or task.suspect or reuse.why_not(store, task.made_from)

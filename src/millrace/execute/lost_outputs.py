@@ -12,17 +12,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from millrace import errors
 from millrace.errors import AgentUnreachable, DataLost, FormatError, MillraceError
 from millrace.ids import AttemptId, FolderId, MapTask
+from millrace.shuffle.fetch_counts import FetchCounts
 from millrace.shuffle.handle import Shuffle
-from millrace.shuffle.manifest import Manifest, parse_attempt
+from millrace.shuffle.manifest import Choice, Manifest, parse_attempt
 from millrace.shuffle.reports import StageReport
 
 LOSSES: Final = (DataLost, FormatError, AgentUnreachable)
+_HOSTS_AT_ONCE: Final = 16
+"""Silent hosts are waited for side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +59,33 @@ class OutputsLost(Exception):
 
 
 def find_lost(shuffle: Shuffle, partitions: Sequence[int]) -> list[Lost]:
-    """Every map output of which these partitions cannot be read."""
-    losses: list[Lost] = []
-    silent: dict[FolderId | None, str] = {}
+    """Every map output of which these partitions cannot be read; several hosts are asked at once.
+
+    A host that does not answer once is not asked again.
+    """
+    by_folder: dict[FolderId | None, list[Choice]] = {}
     for choice in shuffle.manifest.chosen:
-        kind, text = AgentUnreachable.__name__, silent.get(choice.folder)
+        by_folder.setdefault(choice.folder, []).append(choice)
+    found: dict[AttemptId, Lost] = {}
+    with ThreadPoolExecutor(min(_HOSTS_AT_ONCE, max(1, len(by_folder)))) as threads:
+        for losses in threads.map(partial(_lost_of, shuffle, partitions), by_folder.values()):
+            found |= {loss.attempt: loss for loss in losses}
+    return [found[choice.attempt] for choice in shuffle.manifest.chosen if choice.attempt in found]
+
+
+def _lost_of(shuffle: Shuffle, partitions: Sequence[int], chosen: Sequence[Choice]) -> list[Lost]:
+    """The same of the outputs in one folder."""
+    losses: list[Lost] = []
+    silent: str | None = None
+    for choice in chosen:
+        kind, text = AgentUnreachable.__name__, silent
         if text is None:
             try:
                 shuffle.check(choice, partitions)
                 continue
             except LOSSES as error:
                 kind, text = type(error).__name__, str(error)
-                if isinstance(error, AgentUnreachable):
-                    silent[choice.folder] = text
+                silent = text if isinstance(error, AgentUnreachable) else None
         losses.append(Lost(attempt=choice.attempt, folder=choice.folder, kind=kind, text=text))
     return losses
 
@@ -147,6 +166,7 @@ class StageRound:
     reused: frozenset[MapTask]
     seconds: float
     notes: tuple[str, ...] = ()
+    fetched: FetchCounts = field(default_factory=FetchCounts)
 
 
 def stage_report(rounds: Sequence[StageRound], map_tasks: int) -> StageReport:
@@ -167,4 +187,5 @@ def stage_report(rounds: Sequence[StageRound], map_tasks: int) -> StageReport:
         reasons=reasons,
         again=again,
         notes=rounds[-1].notes if rounds else (),
+        fetched=sum((done.fetched for done in rounds), FetchCounts()),
     )

@@ -2,7 +2,8 @@
 
 Invariant: a map task that is already finished, by an earlier try of this task or by another run
 over the same inputs, is reported and not run. A map task that cannot read an earlier stage's output
-reports all outputs that it finds lost; the task itself does not fail.
+reports all outputs that it finds lost, and one that needs too much memory reports that; the task
+itself does not fail.
 """
 
 from __future__ import annotations
@@ -10,24 +11,31 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Literal, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
 from millrace.config import Config
 from millrace.engine.operator_profile import (
     OperatorMeasure,
-    decode_measures,
-    encode_measures,
     profiled,
 )
+from millrace.engine.partition_matches import groups_to_read
 from millrace.engine.stage_work import PassThrough, Work
 from millrace.engine.task_inputs import TaskInput
-from millrace.execute.lost_outputs import LOSSES, Lost, decode_lost, encode_lost, find_lost
+from millrace.errors import OutOfMemory
+from millrace.execute.lost_outputs import LOSSES, Lost, find_lost
 from millrace.execute.task_folders import Folders
-from millrace.execute.task_runner import TaskTry, TaskWork
+from millrace.execute.task_runner import SharedWork, TaskTry
+from millrace.execute.tasks.task_results import (
+    MapTaskFailed,
+    MapTaskTooLarge,
+    Outcome,
+    Result,
+    encode_result,
+)
 from millrace.faults import fault
 from millrace.identity.versions import check_versions
 from millrace.ids import (
@@ -45,26 +53,17 @@ from millrace.scan.source import SplitReader, has_content
 from millrace.scan.splits import MapInput
 from millrace.scan.value_location import where_is
 from millrace.shuffle import reuse
+from millrace.shuffle.fetch_counts import FetchCounts
 from millrace.shuffle.handle import Shuffle
-from millrace.shuffle.index import MapTaskIndex, decode_json, encode_json
+from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.manifest import Manifest
+from millrace.shuffle.stage_entries import SentColumns
+from millrace.shuffle.stage_record import time_here
 from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_output
 from millrace.storage.store import Store
 
 Reuse = bool | Literal["verified"]
 """Whether finished work is used again; "verified": after every byte of it was checked."""
-RESULT_SCHEMA: Final = pa.schema(
-    [
-        ("map_task", pa.int64()),
-        ("folder", pa.string()),
-        ("agent", pa.string()),
-        ("ran", pa.bool_()),
-        ("index_bytes", pa.int64()),
-        ("index", pa.binary()),
-        ("lost", pa.string()),
-        ("operators", pa.string()),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +84,8 @@ class ShufflePart:
     source: int
     partitions: tuple[int, ...]
     outputs: tuple[int, ...] | None = None
+    sent: SentColumns | None = None
+    """The entries of these partitions, for a host that does not see the workspace's folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,8 @@ class MapStage:
     reuse: Reuse = True
     profile: bool = False
     """Whether tasks measure the operators of their queries."""
+    threads: int = 1
+    """How many threads the query of each task may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,36 +124,37 @@ class StageTask:
     suspect: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """A map task that is finished, the folder of its output, and what its operators did."""
-
-    map_task: MapTask
-    folder: FolderId | None
-    agent: str | None
-    ran: bool
-    index: MapTaskIndex
-    operators: tuple[OperatorMeasure, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
-class MapTaskFailed:
-    """A map task that could not read what earlier stages wrote."""
+class _StageWork:
+    """What all tasks of a stage have in common. Many map tasks do the same work."""
 
-    map_task: MapTask
-    lost: tuple[Lost, ...]
+    stage: MapStage
+    works: tuple[Work, ...]
+
+    def __call__(
+        self, this: TaskTry, share: Sequence[tuple[StageTask, int]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Run the map tasks of a share."""
+        check_versions(self.stage.versions)
+        with _Inputs(self.stage) as inputs:
+            for task, work in share:
+                whole = replace(task, work=self.works[work])
+                yield encode_result(_run_task(self.stage, whole, inputs, this))
 
 
-def run_stage_tasks(stage: MapStage, shares: Sequence[Sequence[StageTask]]) -> TaskWork:
+def stage_work_of(stage: MapStage, shares: Sequence[Sequence[StageTask]]) -> SharedWork:
     """What tasks do for a stage: task n runs the map tasks of share n."""
-
-    def run(this: TaskTry) -> Iterator[pa.RecordBatch]:
-        check_versions(stage.versions)
-        with _Inputs(stage) as inputs:
-            for task in shares[this.number]:
-                yield encode_result(_run_task(stage, task, inputs, this))
-
-    return run
+    works = {id(task.work): task.work for share in shares for task in share}
+    numbers = {key: number for number, key in enumerate(works)}
+    nothing = PassThrough()
+    return SharedWork(
+        _StageWork(stage, tuple(works.values())),
+        [
+            [(replace(task, work=nothing), numbers[id(task.work)]) for task in share]
+            for share in shares
+        ],
+        calls_users=any(work.calls_users for work in works.values()),
+    )
 
 
 def write_rows(stage: MapStage, this: TaskTry, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
@@ -158,9 +162,11 @@ def write_rows(stage: MapStage, this: TaskTry, batches: Iterator[pa.RecordBatch]
     check_versions(stage.versions)
     folder, agent, store = stage.folders.here(stage.config)
     map_task = MapTask(this.number)
+    began_ms = _now_ms()
     index = _write(stage, store, map_task, batches, None, this)
+    time = time_here(began_ms, _now_ms(), this.failed_before)
     return encode_result(
-        Result(map_task=map_task, folder=folder, agent=agent, ran=True, index=index)
+        Result(map_task=map_task, folder=folder, agent=agent, ran=True, index=index, time=time)
     )
 
 
@@ -171,55 +177,7 @@ def write_nothing(stage: MapStage, store: Store) -> Result:
     return Result(map_task=map_task, folder=None, agent=None, ran=True, index=index)
 
 
-def encode_result(result: Result | MapTaskFailed) -> pa.RecordBatch:
-    """Encode a result as one row for the driver."""
-    row: list[Any]
-    match result:
-        case Result():
-            index = encode_json(result.index)
-            packed = pa.Codec("zstd").compress(index).to_pybytes()
-            row = [result.map_task, result.folder, result.agent, result.ran, len(index), packed]
-            row += [None, encode_measures(result.operators)]
-        case MapTaskFailed(map_task, lost):
-            row = [map_task, None, None, True, None, None, encode_lost(lost), None]
-    columns = [pa.array([value], f.type) for value, f in zip(row, RESULT_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)
-
-
-def decode_results(table: pa.Table) -> list[Result | MapTaskFailed]:
-    """Decode the results of all tasks, in the driver."""
-    results: list[Result | MapTaskFailed] = []
-    for row in table.to_pylist():
-        map_task = MapTask(row["map_task"])
-        if row["lost"] is not None:
-            results.append(MapTaskFailed(map_task, tuple(decode_lost(row["lost"]))))
-            continue
-        packed, size = row["index"], row["index_bytes"]
-        payload = pa.Codec("zstd").decompress(packed, decompressed_size=size).to_pybytes()
-        folder = row["folder"]
-        results.append(
-            Result(
-                map_task=map_task,
-                folder=None if folder is None else FolderId(folder),
-                agent=row["agent"],
-                ran=row["ran"],
-                index=decode_json(payload, where=f"the result of map task {map_task}"),
-                operators=decode_measures(row["operators"]),
-            )
-        )
-    return results
-
-
-def finished_results(table: pa.Table) -> list[Result]:
-    """The results of tasks that read no earlier stages, and so find nothing lost."""
-    results = decode_results(table)
-    assert not any(isinstance(result, MapTaskFailed) for result in results)
-    return [result for result in results if isinstance(result, Result)]
-
-
-def _run_task(
-    stage: MapStage, task: StageTask, inputs: _Inputs, this: TaskTry
-) -> Result | MapTaskFailed:
+def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs, this: TaskTry) -> Outcome:
     folder, agent, store = stage.folders.here(stage.config)
     fault("shuffle.task.start", stage.stage_id)
     done = _finished(stage, store, task)
@@ -229,11 +187,16 @@ def _run_task(
     if task.made_from is not None:
         made = Provenance(made_from=task.made_from, recent=task.recent)
     operators: list[OperatorMeasure] = []
+    began_ms = _now_ms()
+    fetched_before = inputs.fetched
     try:
         opened = [inputs.open(part) for part in task.parts]
         with profiled() if stage.profile else nullcontext(operators) as operators:
-            rows = task.work.rows(opened, stage.config, store.spill_folder())
+            config = stage.config.with_options(query_threads_max=stage.threads)
+            rows = task.work.rows(opened, config, store.spill_folder())
             index = _write(stage, store, task.map_task, rows, made, this)
+    except OutOfMemory as error:
+        return MapTaskTooLarge(task.map_task, str(error))
     except LOSSES:
         lost = inputs.find_lost(task)
         if not lost:
@@ -246,6 +209,8 @@ def _run_task(
         ran=True,
         index=index,
         operators=tuple(operators),
+        fetched=inputs.fetched.since(fetched_before),
+        time=time_here(began_ms, _now_ms(), this.failed_before),
     )
 
 
@@ -270,6 +235,11 @@ class _Inputs:
     def __exit__(self, *_: object) -> None:
         self._agents.close()
 
+    @property
+    def fetched(self) -> FetchCounts:
+        """What was fetched from other hosts so far."""
+        return self._agents.counts
+
     def open(self, part: FilePart | ShufflePart) -> TaskInput:
         """The rows of a part."""
         if isinstance(part, ShufflePart):
@@ -284,7 +254,9 @@ class _Inputs:
 
     def _from_files(self, part: FilePart) -> pa.RecordBatchReader:
         size = self._batch_bytes
-        rows = (batch for split in part.inputs for batch in part.reader.batches(split, size))
+        possible = part.reader.possible
+        choose = partial(groups_to_read, possible) if possible else None
+        rows = (b for split in part.inputs for b in part.reader.batches(split, size, choose))
         return pa.RecordBatchReader.from_batches(part.reader.schema, rows)
 
     def _shuffled(self, part: ShufflePart) -> pa.RecordBatchReader:
@@ -302,7 +274,7 @@ class _Inputs:
         )
 
     def _read(self, part: ShufflePart) -> Shuffle:
-        return self._sources[part.source].of_outputs(part.outputs)
+        return replace(self._sources[part.source], columns=part.sent).of_outputs(part.outputs)
 
 
 def _finished(stage: MapStage, store: Store, task: StageTask) -> MapTaskIndex | None:

@@ -4,6 +4,7 @@
 2. `stage_scheduler` says which stage is ready; `adaptive_stages` fits it to measured sizes.
 3. `stage_tasks` decides the stage's tasks, and `task_shares` what each of them reads.
 4. `stage_run` finds finished work, runs the rest and chooses the attempts that count.
+   If a task needs too much memory, `memory_fit` says how it is planned again.
 5. The last stage's shuffle is the answer. Outputs that are lost on the way are made again.
 
 Invariant: a task runs again if and only if something that it reads or does is not the same.
@@ -12,20 +13,17 @@ Invariant: a task runs again if and only if something that it reads or does is n
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from millrace.config import Config
 from millrace.engine.operator_profile import OperatorMeasure
-from millrace.engine.partition_matches import matching_files
 from millrace.engine.run_values import RunMoment, lacks_day_of_run
-from millrace.errors import DataLost, TaskFailed
+from millrace.errors import DataLost, OutOfMemory, TaskFailed
 from millrace.execute.lost_outputs import (
     LOSSES,
     Lost,
@@ -35,8 +33,17 @@ from millrace.execute.lost_outputs import (
     stage_report,
 )
 from millrace.execute.map_task import Reuse
+from millrace.execute.memory_fit import (
+    fitted,
+    has_other_pieces,
+    out_of_memory,
+    retry_text,
+    smaller_pieces,
+)
+from millrace.execute.results.early_rows import EarlyRows
 from millrace.execute.shuffle_run import begin_run
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.stage_progress import query_title
 from millrace.execute.stage_run import run_stage
 from millrace.execute.stage_scheduler import StageScheduler, Stop
 from millrace.execute.stage_tasks import (
@@ -45,31 +52,22 @@ from millrace.execute.stage_tasks import (
     course_of,
     input_in_order,
     plan_stage,
+    stages_of,
 )
 from millrace.execute.task_runner import TaskRunner
 from millrace.faults import fault
 from millrace.ids import QueryId, StageId
-from millrace.plan.nodes.join import Join
 from millrace.plan.nodes.node import Node
-from millrace.plan.nodes.ordered_joins import OrderedJoin
-from millrace.plan.nodes.read_stage import ReadStage, leaves
+from millrace.plan.nodes.read_stage import leaves
 from millrace.plan.nodes.scan import Scan
-from millrace.plan.planner.exchanges import ASKED_FOR, PlanLimits
+from millrace.plan.planner.exchanges import ASKED_FOR
 from millrace.plan.planner.stage_pictures import explain
-from millrace.plan.planner.stages import Stage, plan_stages
-from millrace.scan.group_estimate import rows_per_group
-from millrace.scan.source import FileSource, check_current
+from millrace.plan.planner.stages import Stage
+from millrace.scan.source import check_current
 from millrace.shuffle import arrow_inputs, runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reports import QueryReport, StageReport
-from millrace.storage import layout
-from millrace.storage.store import Store
 from millrace.text import counted, human_bytes
-
-ROWS_PER_GROUP_MIN: Final = 3
-"""With fewer rows of a task to a group, about, groups are not begun before the exchange."""
-
-_TITLE_INPUTS_MAX: Final = 3
 
 Used = TypeVar("Used")
 
@@ -112,50 +110,6 @@ def moment_of_now() -> RunMoment:
     return RunMoment(micros=time.time_ns() // 1_000)
 
 
-def stages_of(plan: Node, config: Config, zone: str, moment: RunMoment) -> list[Stage]:
-    """The stages that a plan is run in."""
-    sizes = PlanLimits(
-        one_task_bytes_max=config.one_task_bytes_max,
-        split_bytes_target=config.split_bytes_target,
-        result_split_bytes_target=config.result_split_bytes_target,
-        broadcast_bytes_max=config.broadcast_bytes_max,
-        partition_bytes_target=config.partition_bytes_target,
-        partitions_max=config.partitions_max,
-        many_to_a_group=partial(_many_to_a_group, config),
-        matching_files=partial(matching_files, zone, moment),
-    )
-    return plan_stages(plan, sizes)
-
-
-def _many_to_a_group(config: Config, source: FileSource, keys: tuple[str, ...]) -> bool:
-    rows = rows_per_group(source, keys, config.split_bytes_target)
-    return rows is None or rows >= ROWS_PER_GROUP_MIN
-
-
-def query_title(plan: Node, store: Store) -> str:
-    """A query in a few words, for the runner's page: "orders join customers"."""
-    names = list(dict.fromkeys(_input_name(leaf, store) for leaf in leaves(plan)))
-    shown = (" join " if _has_join(plan) else " and ").join(names[:_TITLE_INPUTS_MAX])
-    more = len(names) - _TITLE_INPUTS_MAX
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _input_name(leaf: Scan | ReadStage, store: Store) -> str:
-    """A file's name, or its folder's if there are several or Spark wrote it."""
-    if isinstance(leaf, ReadStage):
-        return "DataFrame"
-    path = leaf.source.shapes[0].file.path
-    folder, file = os.path.split(path)
-    if folder == store.path(layout.INPUTS):
-        return "rows"
-    is_part = len(leaf.source.shapes) > 1 or file.startswith("part-")
-    return os.path.basename(folder) if is_part else file.split(".", 1)[0]
-
-
-def _has_join(node: Node) -> bool:
-    return isinstance(node, Join | OrderedJoin) or any(map(_has_join, node.children))
-
-
 def partitioned_by_user(stages: Sequence[Stage]) -> frozenset[int]:
     """Stages whose partitions are the user's own choice."""
     return frozenset(stage.number for stage in stages if stage.why == ASKED_FOR)
@@ -178,12 +132,18 @@ class QueryRun:
         reuse: Reuse = True,
         profile: bool = False,
         moment: RunMoment | None = None,
+        early: EarlyRows | None = None,
     ) -> None:
-        """With `profile`, tasks measure the operators of their queries."""
-        self._runner, self._workspace, self._frames = runner, workspace, frames
-        self._zone, self._reuse, self._profile = zone, reuse, profile
+        """With `profile`, tasks measure the operators of their queries.
+
+        `early` hands out rows of the last stage while it runs.
+        """
+        config = fitted(workspace.config)
+        self._runner, self._frames = runner, frames
+        self._workspace = replace(workspace, config=config)
+        self._memory_tries = 0
+        self._zone, self._reuse, self._profile, self._early = zone, reuse, profile, early
         self._moment = moment or moment_of_now()
-        config = workspace.config
         self._stages = stages_of(frames.plan, config, zone, self._moment)
         self._title = query_title(frames.plan, workspace.store)
         self._repairs = Repairs(config.query_repairs_max, config.task_repairs_max)
@@ -198,11 +158,32 @@ class QueryRun:
             except OutputsLost as error:
                 self._recover(error.lost)
                 fault("dataset.driver.before_repair")
+            except OutOfMemory as error:
+                self._plan_again(error)
+                fault("dataset.driver.before_repair")
             except TaskFailed as error:
                 if self._moment.dates_texts or not lacks_day_of_run(error):
                     raise
                 _log.info("a text is a time without a date: running again with the day of the run")
                 self._moment = replace(self._moment, dates_texts=True)
+
+    def _plan_again(self, error: OutOfMemory) -> None:
+        """Cut rows into more partitions; raise if that was tried enough, or changes nothing."""
+        config, tries = self._workspace.config, self._memory_tries + 1
+        # Rows that were handed out would not be the first ones of another plan.
+        is_begun = self._early is not None and bool(self._early.handed_out)
+        is_last = tries > config.query_memory_retries_max or is_begun
+        for smaller in () if is_last else smaller_pieces(config):
+            stages = stages_of(self._frames.plan, smaller, self._zone, self._moment)
+            if has_other_pieces(self._stages, stages):
+                break
+        else:
+            raise out_of_memory(error, config, self._memory_tries) from error
+        _log.info("%s: %s", self._title, retry_text(smaller))
+        self._memory_tries, self._stages = tries, stages
+        self._workspace = replace(self._workspace, config=smaller)
+        self._repairs = Repairs(config.query_repairs_max, config.task_repairs_max)
+        self._rounds = {stage.number: [] for stage in stages}
 
     def _round(self) -> Shuffle:
         """Run every stage once its inputs are there; finished tasks are reused."""
@@ -219,7 +200,7 @@ class QueryRun:
             StageScheduler(course.dependencies(), at_once_max=at_once_max) as scheduler,
         ):
             for number in scheduler.ready():
-                stage = course.stage(number, self._measured_bytes())
+                stage = course.stage(number, self._measured_bytes(), self._measured_rows())
                 if stage is None:
                     _log.debug("stage %d left out: %s", number, course.skipped[number])
                     scheduler.skip(number)
@@ -239,6 +220,9 @@ class QueryRun:
                     number, work.fingerprints(), partial(self._run_stage, number, work, heart)
                 )
         return self.answer
+
+    def _measured_rows(self) -> dict[int, int]:
+        return {number: done.rows for number, done in list(self._shuffles.items())}
 
     def _measured_bytes(self) -> dict[int, int]:
         shuffles = list(self._shuffles.items())  # Threads add to them meanwhile.
@@ -264,8 +248,13 @@ class QueryRun:
             raise OutputsLost(lost) from error
         suspects = self._repairs.of_stage(stage.number)
         work.tasks = [replace(t, suspect=suspects.get(t.map_task)) for t in work.tasks]
+        if self._memory_tries and stage is self._stages[-1]:
+            notes = [retry_text(self._workspace.config)]
+            work.choices = {"reading": [*notes, *work.choices.get("reading", ())]}
         work.title = f"{self._title}, stage {stage.number + 1} of {len(self._stages)}"
         self._rounds[stage.number].append(work)
+        if self._early is not None and stage.number == self._stages[-1].number:
+            self._early.on_work(work)
         return work
 
     def _run_stage(self, number: int, work: StageRun, heart: runs.Heart, stop: Stop) -> None:
@@ -274,6 +263,8 @@ class QueryRun:
         def check() -> None:
             stop.check()
             heart.check()
+            if self._early is not None:
+                self._early.check()
 
         self._shuffles[number] = run_stage(self._runner, self._workspace, work, check=check)
         fault("dataset.driver.after_stage", number)
@@ -331,20 +322,20 @@ class QueryRun:
             if rounds
         }
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the answer.
+    def batches(self, handed_out: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of the answer, behind outputs of this content that were handed out before.
 
         If outputs are lost while they are read, they are made again. Reading then goes on behind
         the rows that were handed out, or fails if those would be others now.
         """
-        handed_out: list[str] = []
+        handed_out = list(handed_out or ())
         lost: Sequence[Lost] = ()
         while True:
             answer = self.answer
             contents = [choice.content for choice in answer.manifest.chosen]
             if contents[: len(handed_out)] != handed_out:
                 raise DataLost(
-                    f"rows of the answer were lost while it was read: {lost[0].first_line}\n"
+                    f"rows of the answer were lost while it was read: {_first(lost)}\n"
                     "  found: made again, rows that were handed out already come out different\n"
                     "  to fix: ask again, or use functions that give the same rows each time"
                 )
@@ -383,3 +374,7 @@ class QueryRun:
 
 def _named(what: str, reports: Sequence[StageReport]) -> Iterator[StageReport]:
     return (replace(report, name=f"{what} {number}") for number, report in enumerate(reports))
+
+
+def _first(lost: Sequence[Lost]) -> str:
+    return lost[0].first_line if lost else "before the query was done"

@@ -33,7 +33,7 @@ from millrace.keys import (
 from millrace.scan.input_files import Paths
 from millrace.scan.sample import sample
 from millrace.scan.source import FileSource, Listing, open_source
-from millrace.shuffle import runs
+from millrace.shuffle.catalog import run_catalog
 from millrace.shuffle.handle import Shuffle
 from millrace.storage.file_systems import is_remote
 from millrace.storage.storage_options import storage_options
@@ -206,7 +206,7 @@ def check_keys(arguments: ShuffleArguments, schema: pa.Schema) -> None:
 
 def _recorded_bounds(workspace: ShuffleWorkspace, request: Mapping[str, Any]) -> pa.Table | None:
     """Bounds that an earlier run chose for the same request."""
-    for run in reversed(runs.list_runs(workspace.store)):
+    for run in reversed(run_catalog.all_runs(workspace.store)):
         choices = run.about.get("choices") or {}
         if choices.get("request") == request:
             return pa.ipc.open_stream(base64.b64decode(choices["bounds"])).read_all()

@@ -1,11 +1,13 @@
-"""A bar while map tasks run, in terminals and notebooks: tasks done, rows, bytes, rate."""
+"""What is shown while map tasks run: a query's title; a bar with tasks done, rows, bytes, rate."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from types import TracebackType
@@ -16,14 +18,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as RichProgress
 
 from millrace.ids import QueryId, StageId
-from millrace.shuffle import runs
-from millrace.shuffle.attempts import Finished
+from millrace.plan.nodes.join import Join
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.ordered_joins import OrderedJoin
+from millrace.plan.nodes.read_stage import ReadStage, leaves
+from millrace.plan.nodes.scan import Scan
 from millrace.shuffle.handle import Shuffle
-from millrace.shuffle.reader import index_or_none, list_attempts
+from millrace.shuffle.index import MapTaskIndex
+from millrace.storage import layout
 from millrace.storage.store import Store
 from millrace.text import human_bytes
 
-_LOOK_S: Final = 0.5
+_TITLE_INPUTS_MAX: Final = 3
 
 
 def print_summary(shuffle: Shuffle) -> None:
@@ -36,6 +42,30 @@ def print_summary(shuffle: Shuffle) -> None:
             f"{shuffle.partitions} partitions; {done}",
             highlight=False,
         )
+
+
+def query_title(plan: Node, store: Store) -> str:
+    """A query in a few words, for the runner's page: "orders join customers"."""
+    names = list(dict.fromkeys(_input_name(leaf, store) for leaf in leaves(plan)))
+    shown = (" join " if _has_join(plan) else " and ").join(names[:_TITLE_INPUTS_MAX])
+    more = len(names) - _TITLE_INPUTS_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _input_name(leaf: Scan | ReadStage, store: Store) -> str:
+    """A file's name, or its folder's if there are several or Spark wrote it."""
+    if isinstance(leaf, ReadStage):
+        return "DataFrame"
+    path = leaf.source.shapes[0].file.path
+    folder, file = os.path.split(path)
+    if folder == store.path(layout.INPUTS):
+        return "rows"
+    is_part = len(leaf.source.shapes) > 1 or file.startswith("part-")
+    return os.path.basename(folder) if is_part else file.split(".", 1)[0]
+
+
+def _has_join(node: Node) -> bool:
+    return isinstance(node, Join | OrderedJoin) or any(map(_has_join, node.children))
 
 
 def in_notebook() -> bool:
@@ -161,15 +191,14 @@ _board: Final = _Board()
 
 
 class StageProgress:
-    """Watches the indexes appear. Silent without a terminal or a notebook."""
+    """Shows how far a stage is. Silent without a terminal or a notebook."""
 
-    def __init__(self, store: Store, query_id: QueryId, stage_id: StageId, *, total: int) -> None:
-        self._store, self._query_id, self._stage_id = store, query_id, stage_id
-        self._total = total
+    def __init__(self, query_id: QueryId, stage_id: StageId, *, total: int) -> None:
+        self._query_id, self._stage_id, self._total = query_id, stage_id, total
         self._bars: RichProgress | NotebookBars | None = None
         self._task: Any = None
-        self._seen: dict[int, tuple[int, int]] = {}
-        self._started = self._looked = time.monotonic()
+        self._outputs = self._rows = self._bytes = 0
+        self._started = time.monotonic()
 
     def __enter__(self) -> Self:
         self._bars = _board.open()
@@ -189,23 +218,18 @@ class StageProgress:
             self._bars.remove_task(self._task)
             _board.close()
 
-    def look(self) -> None:
-        """Count what is finished, at most twice a second and only for a terminal."""
-        if self._bars is None or time.monotonic() - self._looked < _LOOK_S:
-            return
-        self._looked = time.monotonic()
-        for task in runs.map_tasks(self._store, self._query_id, self._stage_id):
-            if task.map_task not in self._seen:
-                for attempt in list_attempts(self._store, task):
-                    if isinstance(attempt, Finished):
-                        self._count(task.map_task, attempt)
-        rows = sum(rows for rows, _ in self._seen.values())
-        size = sum(size for _, size in self._seen.values())
-        rate = rows / max(0.001, self._looked - self._started)
-        amount = f"{rows:,} rows  {human_bytes(size)}  {rate:,.0f} rows/s"
-        self._bars.update(self._task, completed=len(self._seen), amount=amount)
+    @property
+    def is_shown(self) -> bool:
+        """Whether somebody sees it."""
+        return self._bars is not None
 
-    def _count(self, map_task: int, attempt: Finished) -> None:
-        index = index_or_none(self._store, attempt.id)
-        if index is not None:
-            self._seen[map_task] = (index.rows, index.bytes)
+    def on_outputs(self, indexes: Sequence[MapTaskIndex]) -> None:
+        """Map tasks have finished."""
+        if self._bars is None or not indexes:
+            return
+        self._outputs += len(indexes)
+        self._rows += sum(index.rows for index in indexes)
+        self._bytes += sum(index.bytes for index in indexes)
+        rate = self._rows / max(0.001, time.monotonic() - self._started)
+        amount = f"{self._rows:,} rows  {human_bytes(self._bytes)}  {rate:,.0f} rows/s"
+        self._bars.update(self._task, completed=self._outputs, amount=amount)

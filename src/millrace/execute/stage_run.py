@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
-import numpy as np
-
-from millrace.errors import DataLost
+from millrace.errors import DataLost, OutOfMemory
 from millrace.execute import map_task
 from millrace.execute.finished_work import keep_whole, reuse_finished
 from millrace.execute.lost_outputs import Lost, OutputsLost
-from millrace.execute.map_task import MapStage, MapTaskFailed, Result
+from millrace.execute.map_task import MapStage
+from millrace.execute.output_merging import with_merged
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.stage_progress import StageProgress
 from millrace.execute.stage_tasks import StageRun
 from millrace.execute.task_runner import TASK_BYTES_MAX, TaskRunner, Watch, never_stop
+from millrace.execute.tasks import task_results
+from millrace.execute.tasks.seen_outputs import SeenOutputs
+from millrace.execute.tasks.task_results import MapTaskFailed, MapTaskTooLarge, Result
 from millrace.faults import fault
 from millrace.scan.splits import share_out
 from millrace.shuffle import cleanup, runs
 from millrace.shuffle.handle import Shuffle
-from millrace.shuffle.known_outputs import KnownOutputs
 from millrace.shuffle.manifest import Choice, Manifest
 from millrace.shuffle.reports import StageReport
+from millrace.shuffle.stage_entries import StageTable
+from millrace.shuffle.stage_record import StageRecord, counted_reasons, times_of
 from millrace.text import counted
 from millrace.transport.agent.agent_addresses import record_agent
 
@@ -48,6 +53,7 @@ def run_stage(
     started = time.monotonic()
     try:
         reuse_finished(workspace, work)
+        work.on_results()
         _log_reuse(work)
         _run_until_whole(runner, workspace, work, check)
     finally:
@@ -59,7 +65,8 @@ def run_stage(
         seconds=work.seconds,
         reasons=work.reasons,
     )
-    return publish(workspace, work.stage, results, report, choices=work.choices)
+    merge = partial(with_merged, runner, workspace, title=work.title, watch=check)
+    return publish(workspace, work.stage, results, report, choices=work.choices, merge=merge)
 
 
 def _log_reuse(work: StageRun) -> None:
@@ -109,34 +116,55 @@ def _run_missing(
     tasks_max: int,
 ) -> None:
     missing, stage, config = work.missing()[:tasks_max], work.stage, workspace.config
+    slots = runner.slots()
     shares = share_out(
         [task.bytes for task in missing],
-        slots=runner.slots(),
+        slots=slots,
         bytes_max=TASK_BYTES_MAX,
         runners_max=config.spark_tasks_max,
+        in_order=work.in_order,
     )
-    tasks = map_task.run_stage_tasks(stage, [[missing[n] for n in share] for share in shares])
-    progress = StageProgress(workspace.store, stage.query_id, stage.stage_id, total=len(missing))
-    with progress:
+    stage = _with_idle_threads(runner, stage, slots // max(1, len(shares)))
+    tasks = map_task.stage_work_of(stage, [[missing[n] for n in share] for share in shares])
+    numbers = [task.map_task for task in missing]
+    seen = SeenOutputs(workspace.store, stage.query_id, stage.stage_id, numbers)
+    with StageProgress(stage.query_id, stage.stage_id, total=len(missing)) as progress:
 
         def watch() -> None:
             check()
-            progress.look()
+            if progress.is_shown or work.in_order:
+                outputs = seen.look()
+                work.on_outputs(outputs)
+                progress.on_outputs(outputs)
 
         title = f"{work.title}, {counted(len(missing), 'task')}"
-        table = runner.run(tasks, len(shares), map_task.RESULT_SCHEMA, title=title, watch=watch)
+        table = runner.run(tasks, len(shares), task_results.RESULT_SCHEMA, title=title, watch=watch)
     fault("shuffle.driver.after_tasks", stage.stage_id)
     lost: list[Lost] = []
-    for result in map_task.decode_results(table):
+    too_large: list[str] = []
+    for result in task_results.decode_results(table):
         match result:
             case Result():
-                work.results[result.map_task] = result
+                work.take(result)
                 if not result.ran:
                     work.reasons.pop(result.map_task, None)
             case MapTaskFailed():
                 lost += result.lost
+            case MapTaskTooLarge():
+                too_large.append(result.text)
+    work.on_results()
+    if too_large:
+        raise OutOfMemory(too_large[0])
     if lost:
         raise OutputsLost(lost)
+
+
+def _with_idle_threads(runner: TaskRunner, stage: MapStage, slots: int) -> MapStage:
+    """The stage with the threads of so many slots for each of its tasks."""
+    threads = max(1, min(slots, stage.config.query_threads_max))
+    if threads > 1:
+        threads = min(threads, runner.slots_of_host())
+    return replace(stage, threads=threads)
 
 
 def publish(
@@ -146,18 +174,35 @@ def publish(
     report: StageReport,
     *,
     choices: Mapping[str, Any],
+    merge: Callable[[Shuffle], Shuffle] | None = None,
 ) -> Shuffle:
-    """Write the manifest, remove attempts that do not count, and return the shuffle."""
+    """Write the manifest, remove attempts that do not count, and return the shuffle.
+
+    `merge` may put outputs together before the manifest names them.
+    """
     for result in results:
         if result.folder is not None and result.agent is not None:
             record_agent(workspace.store, result.folder, result.agent)
             workspace.keep_alive.add(result.folder)
     shuffle = shuffle_of(workspace, stage, results, report, choices=choices)
+    shuffle = _with_entries(workspace, shuffle if merge is None else merge(shuffle))
     fault("shuffle.driver.before_manifest", stage.stage_id)
     runs.write_manifest(workspace.store, shuffle.manifest, sync=workspace.config.sync)
     fault("shuffle.driver.after_manifest", stage.stage_id)
     cleanup.sweep_stage(workspace.store, stage.query_id, stage.stage_id)
     return shuffle
+
+
+def _with_entries(workspace: ShuffleWorkspace, shuffle: Shuffle) -> Shuffle:
+    """Write the entries of all outputs side by side, for later readers of one partition."""
+    table, decided = shuffle.columns, shuffle.manifest
+    # Of a single output, its own index is as quick to read.
+    if not isinstance(table, StageTable) or len(decided.chosen) <= 1:
+        return shuffle
+    sync = workspace.config.sync
+    if not table.write(workspace.store, decided.query_id, decided.stage_id, sync=sync):
+        return shuffle
+    return replace(shuffle, manifest=replace(decided, entries=table.sums()))
 
 
 def shuffle_of(
@@ -169,32 +214,38 @@ def shuffle_of(
     choices: Mapping[str, Any],
 ) -> Shuffle:
     """The shuffle that these results make, its manifest not written yet."""
-    count = stage.partitioner.partitions
-    rows = np.zeros(count, np.int64)
-    size = np.zeros(count, np.int64)
-    registry = KnownOutputs()
-    for result in results:
-        rows += np.array([meta.rows for meta in result.index.partitions])
-        size += np.array([meta.bytes for meta in result.index.partitions])
-        registry.register(result.index, result.folder)
+    table = StageTable.of([result.index for result in results], stage.partitioner.partitions)
     manifest = Manifest(
         query_id=stage.query_id,
         stage_id=stage.stage_id,
         created_at_ms=time.time_ns() // 1_000_000,
-        partitions=count,
+        partitions=stage.partitioner.partitions,
         partitioner=dict(stage.partitioner.describe()),
         schema=stage.schema,
         chosen=tuple(_choice(result) for result in results),
-        partition_rows=tuple(rows.tolist()),
-        partition_bytes=tuple(size.tolist()),
+        partition_rows=table.rows(),
+        partition_bytes=table.bytes(),
         choices=choices,
+        record=_record(stage, results, report).document(),
     )
     return Shuffle(
         manifest=manifest,
         stores={None: workspace.store},
         remote=workspace.agents,
         report=report,
-        registry=registry,
+        columns=table,
+    )
+
+
+def _record(stage: MapStage, results: Sequence[Result], report: StageReport) -> StageRecord:
+    """How the stage came about, for people who look at it later."""
+    return StageRecord(
+        began_ms=time.time_ns() // 1_000_000 - round(report.seconds * 1000),
+        seconds=report.seconds,
+        reads=tuple((source.query_id, source.stage_id) for source in stage.sources),
+        reasons=counted_reasons(list(report.reasons.values())),
+        notes=report.notes,
+        times=times_of((result.map_task, result.time) for result in results),
     )
 
 

@@ -7,36 +7,50 @@ stages. Invariant: a task runs again if and only if something that it reads or d
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from millrace.config import Config
 from millrace.engine.duckdb_engine import engine_version
+from millrace.engine.partition_matches import matching_files
 from millrace.engine.run_values import RunMoment
 from millrace.engine.stage_work import Work, work_of
 from millrace.execute.lost_outputs import StageRound
-from millrace.execute.map_task import FilePart, MapStage, Result, Reuse, ShufflePart, StageTask
+from millrace.execute.map_task import FilePart, MapStage, Reuse, ShufflePart, StageTask
+from millrace.execute.memory_fit import fitted
 from millrace.execute.range_bounds import bounds_in
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_shares import TaskShare, share_out
+from millrace.execute.tasks.task_results import Result
 from millrace.identity.fingerprint import fingerprint
 from millrace.identity.versions import versions
 from millrace.ids import MapTask, QueryId, StageId
 from millrace.keys import HashPartitioner, Partitioner, RangePartitioner, RoundRobinPartitioner
 from millrace.plan.nodes.limit import Limit
+from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.placement import ByHash, ByRange, Evenly, InPlace, ToOne
 from millrace.plan.nodes.read_stage import leaves
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.adaptive_stages import AdaptiveStages
 from millrace.plan.planner.dynamic_pruning import leave_out_unmatched
-from millrace.plan.planner.stages import Stage
-from millrace.shuffle import reader
+from millrace.plan.planner.exchanges import PlanLimits
+from millrace.plan.planner.key_reduction import reducible_sides
+from millrace.plan.planner.stages import Stage, plan_stages
+from millrace.scan.group_estimate import rows_per_group
+from millrace.scan.source import FileSource
+from millrace.shuffle.fetch_counts import FetchCounts
 from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.manifest import Manifest
+from millrace.shuffle.stage_entries import SentColumns
 from millrace.text import counted
 from millrace.transport.agent.agent_addresses import known_agents
+
+_CONSUMED_BYTES: Final = 16
+ROWS_PER_GROUP_MIN: Final = 3
+"""With fewer rows of a task to a group, about, groups are not begun before the exchange."""
 
 BROADCAST_KEYS_MAX: Final = 100_000
 """Of more rows, the keys are not read to leave out files of partition folders."""
@@ -71,6 +85,19 @@ class StageRun:
     seconds: float = 0.0
     rows_wanted: int | None = None
     """How many rows are enough, if only the first ones are read."""
+    in_order: bool = False
+    """Whether tasks begin in the order of their rows, and somebody reads each as it is done."""
+    on_results: Callable[[], None] = lambda: None
+    """Is called when there are more results."""
+
+    def on_outputs(self, indexes: Sequence[MapTaskIndex]) -> None:
+        """Outputs of this run appeared in the workspace before their Spark tasks ended."""
+        for index in indexes:
+            number = index.id.task.map_task
+            result = Result(map_task=number, folder=None, agent=None, ran=True, index=index)
+            self.results.setdefault(number, result)
+        if indexes:
+            self.on_results()
 
     def cut_when_enough(self) -> bool:
         """Leave out the tasks behind those that gave all rows that are wanted, if they did."""
@@ -89,6 +116,12 @@ class StageRun:
                 return True
         return False
 
+    def take(self, result: Result) -> None:
+        """Take what a Spark task reported; an output that was seen before is not replaced."""
+        seen = self.results.get(result.map_task)
+        if seen is None or seen.index.id == result.index.id:
+            self.results[result.map_task] = result
+
     def missing(self) -> list[StageTask]:
         """Map tasks without an output."""
         return [task for task in self.tasks if task.map_task not in self.results]
@@ -101,6 +134,7 @@ class StageRun:
             reused=frozenset(self.results.keys() - ran.keys()),
             seconds=self.seconds,
             notes=tuple(self.choices.get("reading", ())),
+            fetched=sum((result.fetched for result in self.results.values()), FetchCounts()),
         )
 
     def fingerprints(self) -> frozenset[str]:
@@ -110,12 +144,40 @@ class StageRun:
         )
 
 
+def stages_of(plan: Node, config: Config, zone: str, moment: RunMoment) -> list[Stage]:
+    """The stages that a plan is run in."""
+    config = fitted(config)
+    sizes = PlanLimits(
+        one_task_bytes_max=config.one_task_bytes_max,
+        split_bytes_target=config.split_bytes_target,
+        result_split_bytes_target=config.result_split_bytes_target,
+        broadcast_bytes_max=config.broadcast_bytes_max,
+        partition_bytes_target=config.partition_bytes_target,
+        partitions_max=config.partitions_max,
+        reduced_rows_min=config.reduced_rows_min,
+        many_to_a_group=partial(_many_to_a_group, config),
+        matching_files=partial(matching_files, zone, moment),
+    )
+    return plan_stages(plan, sizes)
+
+
+def _many_to_a_group(config: Config, source: FileSource, keys: tuple[str, ...]) -> bool:
+    rows = rows_per_group(source, keys, config.split_bytes_target)
+    return rows is None or rows >= ROWS_PER_GROUP_MIN
+
+
 def course_of(stages: Sequence[Stage], config: Config) -> AdaptiveStages:
     """The stages of a plan, which change as the sizes of earlier ones are measured."""
     return AdaptiveStages(
         stages,
         broadcast_bytes_max=config.broadcast_bytes_max,
         together_bytes_max=min(config.read_together_bytes_max, config.one_task_bytes_max),
+        sides=reducible_sides(
+            stages,
+            rows_min=config.reduced_rows_min,
+            bytes_max=config.reducing_bytes_max,
+            split_bytes_target=config.split_bytes_target,
+        ),
     )
 
 
@@ -155,8 +217,14 @@ def plan_stage(
         key: work_of(root, time_zone=options.zone, config=workspace.config, moment=options.moment)
         for key, root in {id(share.root): share.root for share in shares}.items()
     }
+    # Of these, tasks may run where the workspace's folder is not seen.
+    elsewhere = {
+        number
+        for number, source in enumerate(sources)
+        if any(choice.folder is not None for choice in source.manifest.chosen)
+    }
     tasks = [
-        _task(MapTask(number), share, works[id(share.root)], by, sources)
+        _task(MapTask(number), share, works[id(share.root)], by, sources, elsewhere)
         for number, share in enumerate(shares)
     ]
     unrecognised = next((work.unrecognised for work in works.values() if work.unrecognised), None)
@@ -204,12 +272,18 @@ def _parts_of(source: Shuffle, placement: ByRange, config: Config) -> int:
 
 
 def _task(
-    number: MapTask, share: TaskShare, work: Work, by: Partitioner, sources: Sequence[Shuffle]
+    number: MapTask,
+    share: TaskShare,
+    work: Work,
+    by: Partitioner,
+    sources: Sequence[Shuffle],
+    elsewhere: Collection[int],
 ) -> StageTask:
     inputs: list[dict[str, Any]] = []
     size = 0
     recent: dict[str, str] = {}
-    for part in share.parts:
+    parts = [_with_entries(sources, part, elsewhere) for part in share.parts]
+    for part in parts:
         match part:
             case FilePart(reader=read, inputs=files):
                 for split in files:
@@ -233,7 +307,7 @@ def _task(
     }
     return StageTask(
         map_task=number,
-        parts=share.parts,
+        parts=tuple(parts),
         bytes=size,
         made_from=None if work.unrecognised else made_from,
         work=work,
@@ -241,14 +315,28 @@ def _task(
     )
 
 
-def _consumed(shuffle: Shuffle, part: ShufflePart) -> list[list[Any]]:
-    """Checksums of all that a task reads of an earlier stage, in order."""
-    metas = (
-        reader.partition_meta(index, partition)
-        for index in shuffle.of_outputs(part.outputs).indexes()
-        for partition in part.partitions
-    )
-    return [[meta.rows, meta.checksum] for meta in metas if meta.rows]
+def _with_entries(
+    sources: Sequence[Shuffle], part: FilePart | ShufflePart, elsewhere: Collection[int]
+) -> FilePart | ShufflePart:
+    """With the entries that it reads, if its source is one of those elsewhere."""
+    if isinstance(part, FilePart) or part.source not in elsewhere:
+        return part
+    source = sources[part.source]
+    columns = {number: source.entries(number).tobytes() for number in part.partitions}
+    return replace(part, sent=SentColumns(columns))
+
+
+def _consumed(shuffle: Shuffle, part: ShufflePart) -> str:
+    """One digest of the rows and checksums of all that a task reads of an earlier stage."""
+    outputs = shuffle.of_outputs(part.outputs)
+    digest = hashlib.blake2b(digest_size=_CONSUMED_BYTES)
+    for partition in part.partitions:
+        entries = outputs.entries(partition)
+        with_rows = entries[entries["rows"] > 0]
+        digest.update(len(with_rows).to_bytes(8))
+        digest.update(with_rows["rows"].tobytes())
+        digest.update(with_rows["checksum"].tobytes())
+    return digest.hexdigest()
 
 
 def _bytes(manifest: Manifest, part: ShufflePart) -> int:

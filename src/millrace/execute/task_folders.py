@@ -20,8 +20,8 @@ from millrace.errors import Corrupt, FormatError, StorageError
 from millrace.ids import FolderId
 from millrace.storage import modes
 from millrace.storage.local import LocalStore
-from millrace.storage.object_address import is_url
-from millrace.storage.object_store import open_object_store
+from millrace.storage.objects.object_address import is_url
+from millrace.storage.objects.object_store import open_object_store
 from millrace.storage.store import Store
 from millrace.transport.agent import agent_launch, host_folder
 from millrace.transport.agent.agent_addresses import AddressOf

@@ -6,7 +6,7 @@ without pyspark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -30,11 +30,31 @@ TaskWork = Callable[[TaskTry], Iterator[pa.RecordBatch]]
 """What a task does, and the rows that it reports."""
 
 
+@dataclass(frozen=True, slots=True)
+class SharedWork:
+    """Work of which each task needs a share of its own: a runner brings it that one alone.
+
+    Code of users may need what they added to their session; a runner must bring that too.
+    """
+
+    run: Callable[[TaskTry, Any], Iterator[pa.RecordBatch]]
+    shares: Sequence[Any]
+    calls_users: bool = True
+    """Whether it may call code of users."""
+
+    def __call__(self, this: TaskTry) -> Iterator[pa.RecordBatch]:
+        """Where all shares are at hand."""
+        return self.run(this, self.shares[this.number])
+
+
 class TaskRunner(Protocol):
     """Runs tasks in parallel, on this or on other hosts."""
 
     def slots(self) -> int:
         """How many tasks run at the same time."""
+
+    def slots_of_host(self) -> int:
+        """How many of them run in one place, whose threads they share."""
 
     def run(
         self, work: TaskWork, tasks: int, schema: pa.Schema, *, title: str, watch: Watch

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from millrace.config import Config
 from millrace.execute.map_task import FilePart, ShufflePart
@@ -27,10 +28,11 @@ from millrace.plan.planner.partition_reads import (
 )
 from millrace.plan.planner.stages import Stage
 from millrace.scan.splits import MapInput, cut
-from millrace.shuffle import reader
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
 
+_COPY_WORTH: Final = 16
+"""A part of a file is so many times larger than what each task reads beside it, if it can be."""
 Part = FilePart | ShufflePart
 _Parts = dict[int, Part]
 """What a task reads of each leaf, by the leaf's identity."""
@@ -60,6 +62,10 @@ def share_out(
     target = config.split_bytes_target
     if stage.placement is None:
         target = min(target, config.result_split_bytes_target)
+    # Each task puts all rows that are broadcast into a table of its own before it reads a row.
+    everywhere = {leaf.stage for leaf in stage.leaves if is_broadcast(leaf)}  # type: ignore[union-attr]
+    copied = sum(sum(manifests[number].partition_bytes) for number in everywhere)
+    target = max(target, min(_COPY_WORTH * copied, config.one_task_bytes_max * _COPY_WORTH))
     if stage.alone:
         sharing = _Sharing(sources, manifests, config, target)
         whole = tuple(sharing.whole(leaf) for leaf in stage.leaves)
@@ -122,7 +128,8 @@ def _reading(
 
 
 def _bytes_by_output(shuffle: Shuffle, partition: int) -> list[int]:
-    return [reader.partition_meta(index, partition).bytes for index in shuffle.indexes()]
+    sizes: list[int] = shuffle.entries(partition)["bytes"].tolist()
+    return sizes
 
 
 @dataclass(frozen=True, slots=True)

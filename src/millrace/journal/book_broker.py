@@ -19,9 +19,9 @@ from millrace.journal.book_reader import BookReader
 from millrace.journal.core import adopt_decisions, decisions, publish_decisions, row_format
 from millrace.journal.core.book import OWN_PRODUCER, Book, Journal, ProducerState
 from millrace.journal.core.call_arguments import check_journal_count
-from millrace.journal.core.call_numbers import CallNumber, LatestCalls
+from millrace.journal.core.call_numbers import CallNumber
 from millrace.journal.core.intents import Intents
-from millrace.journal.core.journal_names import Offset, under
+from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.publish_decisions import CheckedFiles, CheckedRows, Part
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import (
@@ -68,7 +68,6 @@ class BookBroker(BookReader):
         # Leases are measured by time that does not jump while the broker lives.
         self._started_ms = times.wall_ns() // 1_000_000
         self._started_steady_ns = times.steady_ns()
-        self._latest_calls = LatestCalls()
 
     @abstractmethod
     def _check_file(self, file: SegmentFile) -> SegmentFile:
@@ -274,12 +273,17 @@ class BookBroker(BookReader):
         return self._group_commit.run(decide, alone=True)
 
     # Leases.
-    def acquire(self, name: str, holder: str, *, lease_ms: int | None = None) -> Lease:
+    def acquire(
+        self, name: str, holder: str, *, lease_ms: int | None = None, after: int | None = None
+    ) -> Lease:
         """See `Broker.acquire`."""
         last = lease_ms or JOURNAL_LEASE_MS
-        return self._group_commit.run(
-            lambda book: decisions.acquire(book, name, holder, lease_ms=last, now_ms=self._now_ms())
-        )
+
+        def decide(book: Book) -> Lease:
+            now_ms = self._now_ms()
+            return decisions.acquire(book, name, holder, lease_ms=last, now_ms=now_ms, after=after)
+
+        return self._group_commit.run(decide)
 
     def renew(self, lease: Lease, *, lease_ms: int | None = None) -> Lease:
         """See `Broker.renew`."""
@@ -292,25 +296,15 @@ class BookBroker(BookReader):
         """See `Broker.release`."""
         self._group_commit.run(lambda book: decisions.release(book, lease))
 
-    def fence(self, name: str) -> int:
+    def fence(self, name: str, *, after: int | None = None) -> int:
         """See `Broker.fence`."""
-        return self._group_commit.run(lambda book: decisions.fence(book, name))
+        return self._group_commit.run(lambda book: decisions.fence(book, name, after=after))
 
     def leases(self, prefix: str = "") -> tuple[Lease, ...]:
         """See `Broker.leases`."""
         now = self._now_ms()
         with self._group_commit.settled:
-            states = sorted(self._book.leases.all(), key=lambda entry: entry[0])
-        return tuple(
-            Lease(
-                name=name,
-                epoch=state.epoch,
-                holder=state.holder,
-                expires_at_ms=state.expires_at_ms,
-            )
-            for name, state in states
-            if under(prefix, name) and state.holder is not None and state.expires_at_ms > now
-        )
+            return decisions.held_leases(self._book, prefix, now_ms=now)
 
     # Inside.
     def _own_producer(self) -> None:

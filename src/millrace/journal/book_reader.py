@@ -5,6 +5,7 @@ Invariant: a reader sees a row only after the request that wrote it was saved.
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from millrace.errors import JournalUnknown, OffsetOutOfRange
 from millrace.journal.changed_journals import ChangedLately
 from millrace.journal.core import read_limits, sequencing
 from millrace.journal.core.book import MOVED, VERSION, Book, Journal
+from millrace.journal.core.call_numbers import LatestCalls
 from millrace.journal.core.committed_rows import RolledBackRange
 from millrace.journal.core.journal_names import NO_JOURNAL, Offset, Selector
 from millrace.journal.core.read_limits import ReadLimits, RowCollector, Stored
@@ -48,10 +50,18 @@ class BookReader(ABC):
         self._book = book
         self._config = config
         self._formats = Formats()
+        self._latest_calls = LatestCalls(secrets.randbits(62), config.journal_call_producers_max)
         self._moves = MovedLately(config.journal_moves_max)
         self._changes = ChangedLately(config.journal_moves_max, book)
         limit = config.journal_commit_bytes_max
-        self._group_commit = GroupCommit(book, self._save, limit, self._afterwards, self._note)
+        self._group_commit = GroupCommit(
+            book,
+            self._save,
+            limit,
+            self._afterwards,
+            self._note,
+            gather_ms_max=config.journal_commit_gather_ms_max,
+        )
 
     @abstractmethod
     def _save(self, draft: Book) -> None:
@@ -63,6 +73,12 @@ class BookReader(ABC):
     @abstractmethod
     def _ranges(self, journal: Journal, offset: Offset) -> Iterable[Stored]:
         """Stored ranges in order, from the one that holds this offset on."""
+
+    def _ranges_to_read(
+        self, journal: Journal, offset: Offset, _rows_max: int, _bytes_max: int
+    ) -> Iterable[Stored]:
+        """The same ranges, for a read within these limits."""
+        return self._ranges(journal, offset)
 
     @abstractmethod
     def _load(self, journal: Journal, stored: Stored) -> Sequence[pa.RecordBatch]:
@@ -145,15 +161,21 @@ class BookReader(ABC):
 
     def standing(self, producer: ProducerId) -> ProducerProgress:
         """See `Broker.standing`."""
+        mark = self._latest_calls.mark()
         with self._group_commit.settled:
             states = ((id_, some.get(producer)) for id_, some in self._book.sequences.all())
             pending = {id_: state for id_, state in states if state and state.open}
             journals = self._book.journals.all() if pending else ()
             names = [journal for _, journal in journals if journal.id in pending]
             clock = self._book.producer(producer).clock
-        return ProducerProgress(
-            clock=clock, open=tuple(_open_in(journal, pending[journal.id]) for journal in names)
-        )
+        open_in = tuple(_open_in(journal, pending[journal.id]) for journal in names)
+        return ProducerProgress(clock=clock, open=open_in, mark=mark)
+
+    def lease_epoch(self, name: str) -> int:
+        """See `Broker.lease_epoch`."""
+        with self._group_commit.settled:
+            state = self._book.leases.get(name)
+        return 0 if state is None else state.epoch
 
     def start_offset(self, name: str) -> Offset:
         """See `Broker.start_offset`."""
@@ -231,7 +253,7 @@ class BookReader(ABC):
             offset=offset, end=end, rows_left=rows_max, bytes_left=bytes_max, rolled_back=gone
         )
         if offset < end:
-            ranges = self._ranges(journal, offset)
+            ranges = self._ranges_to_read(journal, offset, rows_max, bytes_max)
             taking.take(ranges, lambda stored: self._load(journal, stored))
         return Fetched(
             journal=name,

@@ -339,9 +339,24 @@ class Broker(Protocol):
         """Remove what every group has read; nothing if no group has committed."""
 
     # Leases.
+    @reads
+    def lease_epoch(self, name: str) -> Int64:
+        """The epoch that a lease has or had last; 0 if nobody ever had it."""
+
     @writes(always)
-    def acquire(self, name: str, holder: str, *, lease_ms: Span | None = None) -> Lease:
-        """Take a lease under a new epoch; `LeaseHeld` while another holder has it."""
+    def acquire(
+        self,
+        name: str,
+        holder: str,
+        *,
+        lease_ms: Span | None = None,
+        after: Int64 | None = None,
+    ) -> Lease:
+        """Take a lease under a new epoch; `LeaseHeld` while another holder has it.
+
+        With `after` a `Conflict` unless that is its epoch now: a call that comes late, after
+        others, takes nothing from its holder then.
+        """
 
     @writes(always)
     def renew(self, lease: Lease, *, lease_ms: Span | None = None) -> Lease:
@@ -352,8 +367,11 @@ class Broker(Protocol):
         """Give a lease back; nothing happens if its epoch is over."""
 
     @writes(always)
-    def fence(self, name: str) -> Int64:
-        """End the current epoch of a lease; return the new epoch, which has no holder."""
+    def fence(self, name: str, *, after: Int64 | None = None) -> Int64:
+        """End the current epoch of a lease; return the new epoch, which has no holder.
+
+        `after` is as in `acquire`.
+        """
 
     @reads
     def leases(self, prefix: str = "") -> tuple[Lease, ...]:

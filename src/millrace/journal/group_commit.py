@@ -20,6 +20,10 @@ from millrace.journal.core.book import MOVED, Book
 from millrace.wakeup import WakeUp
 
 T = TypeVar("T")
+_FAR_S: Final = 0.02
+"""A save that takes as long as this is worth waiting for others to join it."""
+_GATHER_SHARE: Final = 1 / 16
+"""How long the first request of a save waits for others, of the time that the last save took."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -43,21 +47,26 @@ class GroupCommit:
         bytes_max: int,
         afterwards: Callable[[], None],
         absorbed: Callable[[Book], None] = lambda _: None,
+        *,
+        gather_ms_max: int = 0,
     ) -> None:
         """`save` makes a draft durable or raises; `BrokerStopped` from it is for good.
 
         `absorbed` gets a draft that the book has absorbed, before waiting threads are woken.
-        `afterwards` runs after that.
+        `afterwards` runs after that. A request waits for others for `gather_ms_max` at most.
         """
         self._book = book
         self._save = save
         self._bytes_max = bytes_max
         self._afterwards = afterwards
         self._absorbed = absorbed
+        self._gather_s_max = gather_ms_max / 1000
         self._waiting: deque[_Request[Any]] = deque()
         self._turn = threading.Lock()
         self._bells: dict[str | None, set[WakeUp]] = {}
         self._ringing = threading.Lock()
+        self._save_s = 0.0
+        """How long the last save took."""
         self._stopped: str | None = None
         self._stopped_as: type[BrokerStopped] = BrokerStopped
         self.settled = threading.Lock()
@@ -69,8 +78,11 @@ class GroupCommit:
         `alone` is for what looks at stored rows: nothing else is in its draft.
         """
         request = _Request(decide=decide, bytes=size, is_alone=alone)
+        is_first = not self._turn.locked()
         self._waiting.append(request)
         with self._turn:
+            if is_first and not request.is_done:
+                self._gather()
             while not request.is_done:
                 self._settle(self._take())
         if request.error is not None:
@@ -139,6 +151,14 @@ class GroupCommit:
         if self._stopped is not None:
             raise self._stopped_as(self._stopped)
 
+    def _gather(self) -> None:
+        """Wait for requests that are made at the same moment: far away each save takes long.
+
+        Those that come while a save is under way are saved together anyway.
+        """
+        if self._save_s >= _FAR_S:
+            time.sleep(min(self._gather_s_max, _GATHER_SHARE * self._save_s))
+
     def _take(self) -> list[_Request[Any]]:
         """The requests that wait, oldest first, up to the size of one commit."""
         requests = [self._waiting.popleft()]
@@ -158,8 +178,9 @@ class GroupCommit:
             for request in requests:
                 _decide(request, draft)
             if draft.is_changed():
-                is_saving = True
+                is_saving, begun = True, time.monotonic()
                 self._save(draft)
+                self._save_s = time.monotonic() - begun
                 with self.settled:
                     self._book.absorb(draft)
                     is_saving = False

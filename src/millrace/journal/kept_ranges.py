@@ -48,6 +48,9 @@ class KeptRanges(Generic[Content]):
         """What the kept ranges take."""
         return self._bytes
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._ranges
+
     def get(self, key: Hashable, *, is_last: bool) -> Content | None:
         """The rows of a range, if it is kept; it goes if a reader takes its last row now."""
         with self._lock:

@@ -28,7 +28,6 @@ from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core import row_format
 from millrace.journal.core.call_arguments import check_journal_count
-from millrace.journal.core.call_numbers import CallNumber
 from millrace.journal.core.clocks import BEFORE_ALL, Clock, next_clock
 from millrace.journal.core.intents import Intents
 from millrace.journal.core.journal_names import check_name
@@ -36,6 +35,7 @@ from millrace.journal.core.row_format import PRODUCER_MAX, Flag, ProducerId
 from millrace.journal.core.values import Appended, JournalInfo, Lease, Rows
 from millrace.journal.intent_records import FOLDER, IntentRecords
 from millrace.journal.json_documents import Documents, rows_given
+from millrace.journal.numbered_calls import NumberedCalls
 
 
 def random_producer() -> ProducerId:
@@ -69,7 +69,6 @@ class Producer:
         self._now_ns = now_ns
         self._calls = threading.RLock()
         self._lease: Lease | None = None
-        self._calls_made = 0
         self._known: dict[str, JournalInfo] = {}
         self._open: dict[str, JournalInfo] = {}
         """The journals that the transaction has rows in, or may have."""
@@ -80,6 +79,7 @@ class Producer:
         """Why rows of the open transaction may or may not be there: it can only be rolled back."""
         if name is None:
             self.id = random_producer()
+            self._numbered = NumberedCalls(broker, self.id, None)
             self._clock = BEFORE_ALL
             if intents is not None:
                 self.recover(intents)
@@ -89,6 +89,7 @@ class Producer:
             self._lease = broker.acquire(f"{FOLDER}/{name}", name)
             fault("producer.open.after_lease")
             self.id = broker.producer_id(name)
+            self._numbered = NumberedCalls(broker, self.id, self._lease)
             self._records = IntentRecords(broker, name, self._lease)
             self._finish(intents)
 
@@ -343,7 +344,7 @@ class Producer:
 
     def _send(self, info: JournalInfo, stamped: pa.RecordBatch) -> Appended:
         try:
-            done = self._append(info, stamped)
+            done = self._numbered.append(info.name, stamped)
         except (UserError, LeaseLost):
             # The journal may be another one by now.
             self._known.pop(info.name, None)
@@ -359,18 +360,11 @@ class Producer:
             hints=intents.hints(info.id),
         )
         try:
-            self._append(info, ack)
+            self._numbered.append(info.name, ack)
         except (JournalUnknown, SchemaMismatch):
             # Deleted, and perhaps made again: its rows went with it, and the transaction is whole
             # in the others.
             self._known.pop(info.name, None)
-
-    def _append(self, info: JournalInfo, stamped: pa.RecordBatch) -> Appended:
-        """One more call of this producer; an earlier one that is still on its way is late then."""
-        self._calls_made += 1
-        life = 0 if self._lease is None else self._lease.epoch
-        call = CallNumber(producer=self.id, life=life, number=self._calls_made)
-        return self._broker.append_stamped(info.name, stamped, lease=self._lease, call=call)
 
     def _roll_back(self, info: JournalInfo, last_commit: Clock) -> None:
         """An ACK at or below the last commit drops what is open in a journal."""

@@ -156,8 +156,13 @@ class ReadSession:
         )
         return frame
 
-    def commit(self, checkpoint: Checkpoint | int) -> None:
+    def commit(self, checkpoint: Checkpoint | int, *, with_next: bool = False) -> None:
         """Everything up to this checkpoint is done: it is never shown again, and disk is freed.
+
+        Args:
+            checkpoint: the checkpoint, or its number.
+            with_next: store this when the next checkpoint is asked for, in one write with it if it
+                is there, or at the close. After a crash before that, this checkpoint comes again.
 
         Example:
             >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
@@ -166,7 +171,7 @@ class ReadSession:
             ...     session.next_checkpoint(timeout=0) is None
             True
         """
-        self._current_run().commit(_number(checkpoint))
+        self._current_run().commit(_number(checkpoint), with_next=with_next)
 
     def release(self, producer: int | None = None) -> None:
         """Let transactions go that wait for another journal, of one producer or of all.

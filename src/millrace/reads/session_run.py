@@ -142,6 +142,7 @@ class SessionRun:
                         raise
                     if checkpoint is not None:
                         return checkpoint
+                    self._actor.store_due_commit()
                     left_s = None if deadline is None else deadline - time.monotonic()
                     if left_s is not None and left_s <= 0:
                         return None
@@ -159,10 +160,13 @@ class SessionRun:
         """The rows that a checkpoint makes visible to a member, in order."""
         return self._actor.read(member, number)
 
-    def commit(self, number: CheckpointNumber) -> None:
-        """Everything up to a checkpoint is processed."""
+    def commit(self, number: CheckpointNumber, *, with_next: bool = False) -> None:
+        """Everything up to a checkpoint is processed; `with_next`: store that with the next one."""
         try:
-            self._actor.commit(number)
+            if with_next:
+                self._actor.commit_with_next(number)
+            else:
+                self._actor.commit(number)
         except LeaseLost as error:
             self.fail(None, error)
             self._actor.check()
@@ -205,6 +209,8 @@ class SessionRun:
 
     def close(self) -> None:
         """Stop reading, and wait for the threads to end. Any thread may close a run, also twice."""
+        with contextlib.suppress(MillraceError):  # What is not stored comes again.
+            self._actor.store_due_commit()
         self._renewing.stop()
         self._watching.stop()
         self._actor.fail(was_closed(self.coordinated_read))

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from millrace.config import MIB
 from millrace.errors import UserError
+from millrace.scan.group_bounds import ChooseGroups
 from millrace.scan.input_files import InputFile
 from millrace.scan.parquet_footers import read_footer
 from millrace.scan.remote_files import mapped, random_access, text_input, text_stream
@@ -76,13 +77,17 @@ def read(
     options: Mapping[str, Any],
     batch_bytes: int,
     columns: Sequence[str] | None = None,
+    choose: ChooseGroups | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a split, in file order; `columns` spares reading others where the format can."""
+    """Rows of a split, in file order; `columns` spares reading others where the format can.
+
+    `choose` may leave out row groups of Parquet.
+    """
     file = split.file
     with _naming(file.path, kind):
         match kind:
             case "parquet":
-                yield from _read_parquet(split, batch_bytes, columns)
+                yield from _read_parquet(split, batch_bytes, columns, choose)
             case "arrow":
                 yield from _read_arrow(split)
             case "csv":
@@ -103,12 +108,16 @@ def is_empty(file: InputFile) -> bool:
 
 
 def _read_parquet(
-    split: FileSplit, batch_bytes: int, columns: Sequence[str] | None
+    split: FileSplit,
+    batch_bytes: int,
+    columns: Sequence[str] | None,
+    choose: ChooseGroups | None,
 ) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(random_access(split.file.path, split.file.options)) as file:
         meta = file.metadata
         groups = split.row_groups
-        numbers = range(meta.num_row_groups) if groups is None else groups
+        numbers: Sequence[int] = range(meta.num_row_groups) if groups is None else groups
+        numbers = numbers if choose is None else choose(file, numbers)
         rows = sum(meta.row_group(n).num_rows for n in numbers)
         size = sum(meta.row_group(n).total_byte_size for n in numbers)
         if not rows:

@@ -22,7 +22,7 @@ from millrace.scan.input_files import InputFile
 from millrace.scan.remote_files import random_access
 from millrace.storage.file_systems import is_remote
 
-_WRITERS: Final = re.compile(
+WRITERS: Final = re.compile(
     r"parquet-cpp-arrow |parquet-rs |DuckDB |Polars|parquet-mr version 1\.(1[0-9]|[2-9][0-9])\."
 )
 _WILD: Final = re.compile(r"[*?\[\]{}]")
@@ -41,7 +41,7 @@ _EXACT: Final = (
     pt.is_timestamp,
 )
 _LISTS: Final = (pt.is_list, pt.is_large_list)
-_LOGICAL: Final = frozenset({"NONE", "STRING", "INT", "DECIMAL", "DATE", "TIMESTAMP"})
+LOGICAL: Final = frozenset({"NONE", "STRING", "INT", "DECIMAL", "DATE", "TIMESTAMP"})
 """Kinds of leaves in a file that both read as the same values."""
 
 
@@ -99,13 +99,13 @@ def _column_shares(meta: pq.FileMetaData) -> dict[str, float]:
 def _engine_columns(path: str, meta: pq.FileMetaData, schema: pa.Schema) -> frozenset[str]:
     if is_remote(path):
         return frozenset()
-    if not _WRITERS.match(meta.created_by or "") or _alike(schema.names) or _WILD.search(path):
+    if not WRITERS.match(meta.created_by or "") or _alike(schema.names) or _WILD.search(path):
         return frozenset()
     leaves = (meta.schema.column(number) for number in range(meta.num_columns))
     special = {
         leaf.path.split(".")[0]
         for leaf in leaves
-        if leaf.logical_type.type not in _LOGICAL or leaf.physical_type == "INT96"
+        if leaf.logical_type.type not in LOGICAL or leaf.physical_type == "INT96"
     }
     return frozenset(
         field.name for field in schema if field.name not in special and _is_exact(field.type)

@@ -42,13 +42,7 @@ def check_partition_by(call: str, schema: pa.Schema, columns: Sequence[str]) -> 
                 "  to fix: rename the column"
             )
         kind = schema.field(name).type
-        if not (
-            pt.is_integer(kind)
-            or pt.is_boolean(kind)
-            or pt.is_date32(kind)
-            or pt.is_string(kind)
-            or pt.is_large_string(kind)
-        ):
+        if not names_folders(kind):
             raise UnsupportedType(
                 f"{call}: folders cannot be named by column {name!r}\n  found: {kind}\n"
                 "  to fix: select a date, CAST(column AS STRING) or CAST(column AS DATE), and "
@@ -65,6 +59,12 @@ def check_partition_by(call: str, schema: pa.Schema, columns: Sequence[str]) -> 
             f"  found: all columns in partition_by: {', '.join(columns)}\n"
             "  to fix: partition by fewer columns"
         )
+
+
+def names_folders(kind: pa.DataType) -> bool:
+    """Whether folders can be named by values of a type."""
+    is_text = pt.is_string(kind) or pt.is_large_string(kind)
+    return bool(pt.is_integer(kind) or pt.is_boolean(kind) or pt.is_date32(kind) or is_text)
 
 
 def by_folder(

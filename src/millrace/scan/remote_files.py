@@ -10,7 +10,8 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.errors import UserError
-from millrace.storage.file_systems import FileVersion, RemotePath, is_remote, remote_path
+from millrace.storage.file_systems import is_remote, remote_path
+from millrace.storage.remote_paths import FileVersion, RemotePath
 from millrace.storage.storage_options import StorageOptions
 
 NO_OPTIONS = StorageOptions()

@@ -16,11 +16,13 @@ import pyarrow as pa
 from millrace.errors import UserError
 from millrace.identity.schemas import check_names, conform_in_pieces, difference, plain_schema
 from millrace.scan import formats, input_files
+from millrace.scan.group_bounds import ChooseGroups, GroupCondition
 from millrace.scan.input_files import InputFile, Paths
 from millrace.scan.mapped_rows import mapped_batches
 from millrace.scan.partition_folders import PartitionColumns, partition_columns
 from millrace.scan.remote_files import NO_OPTIONS
 from millrace.scan.splits import FileShape, FileSplit, MapInput
+from millrace.storage.file_systems import is_remote
 from millrace.storage.storage_options import StorageOptions
 
 _Listed = TypeVar("_Listed")
@@ -45,11 +47,19 @@ class FileSource:
     """The columns of the files themselves, if others are in the names of folders."""
     bounds: pa.Table | None = field(default=None, compare=False)
     """What a table's metadata says of the values in its files; see `scan.file_bounds`."""
+    possible: tuple[GroupCondition, ...] = ()
+    """Row groups that do not meet one of these have no row that the filters above keep."""
 
     @property
     def is_table(self) -> bool:
         """Whether these are files of a table format."""
         return bool(self.shapes) and self.shapes[0].mapping is not None
+
+    @property
+    def is_read_by_groups(self) -> bool:
+        """Whether a task leaves out row groups itself, because the engine does not read them."""
+        is_plain = self.format == "parquet" and bool(self.shapes) and not self.is_table
+        return is_plain and is_remote(self.shapes[0].file.path)
 
     @property
     def bytes(self) -> int:
@@ -79,7 +89,13 @@ class FileSource:
         """The part of this that a task needs, for all columns or some."""
         chosen = None if columns is None else tuple(columns)
         return SplitReader(
-            self.format, self.schema, self.options, chosen, self.partitions, self.file_schema
+            self.format,
+            self.schema,
+            self.options,
+            chosen,
+            self.partitions,
+            self.file_schema,
+            self.possible,
         )
 
 
@@ -94,6 +110,8 @@ class SplitReader:
     partitions: tuple[str, ...] = ()
     """Columns whose values are in the names of folders."""
     file_schema: pa.Schema | None = None
+    possible: tuple[GroupCondition, ...] = ()
+    """See `FileSource.possible`."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -102,26 +120,32 @@ class SplitReader:
             return self.whole
         return pa.schema([self.whole.field(name) for name in self.columns])
 
-    def batches(self, map_input: MapInput, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """Rows of a map task in order. A file that changed since it was listed is an error."""
+    def batches(
+        self, map_input: MapInput, batch_bytes: int, choose: ChooseGroups | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of a map task in order. A file that changed since it was listed is an error.
+
+        `choose` says which row groups of Parquet are read; it may leave out rows of others.
+        """
         schema = self.schema
         own = pa.schema([field for field in schema if field.name not in self.partitions])
         for split in map_input.splits:
             check_unchanged(split.file)
-            for piece in self._pieces(split, own, batch_bytes):
+            for piece in self._pieces(split, own, batch_bytes, choose):
                 yield self._with_partition(piece, split, schema) if self.partitions else piece
             check_unchanged(split.file)
 
     def _pieces(
-        self, split: FileSplit, own: pa.Schema, batch_bytes: int
+        self, split: FileSplit, own: pa.Schema, batch_bytes: int, choose: ChooseGroups | None
     ) -> Iterator[pa.RecordBatch]:
         """Rows of a split in the columns of its file."""
         if split.mapping is not None:
             yield from mapped_batches(split, own, batch_bytes)
             return
         read = None if self.columns is None and not self.partitions else own.names
+        whole = self.file_schema or self.whole
         for batch in formats.read(
-            self.format, split, self.file_schema or self.whole, self.options, batch_bytes, read
+            self.format, split, whole, self.options, batch_bytes, read, choose
         ):
             yield from conform_in_pieces(
                 batch if read is None else batch.select(read),

@@ -134,16 +134,20 @@ def cut(
 
 
 def share_out(
-    sizes: Sequence[int], *, slots: int, bytes_max: int, runners_max: int
+    sizes: Sequence[int], *, slots: int, bytes_max: int, runners_max: int, in_order: bool = False
 ) -> list[list[int]]:
-    """Positions of map tasks for each Spark task: even by bytes, the largest first."""
+    """Positions of map tasks for each Spark task: even by bytes, the largest first.
+
+    With `in_order` the first positions come first, in all of them.
+    """
     if not sizes:
         return []
     shares_needed = max(slots, -(-sum(sizes) // bytes_max))
     runners = max(1, min(shares_needed, len(sizes), runners_max))
     shares: list[list[int]] = [[] for _ in range(runners)]
     load = [(0, runner) for runner in range(runners)]
-    for position in sorted(range(len(sizes)), key=lambda p: (-sizes[p], p)):
+    order = range(len(sizes))
+    for position in order if in_order else sorted(order, key=lambda p: (-sizes[p], p)):
         bytes_given, runner = heapq.heappop(load)
         shares[runner].append(position)
         heapq.heappush(load, (bytes_given + max(1, sizes[position]), runner))

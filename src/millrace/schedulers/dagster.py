@@ -14,7 +14,6 @@ from dagster import (
     DagsterExecutionInterruptedError,
     Failure,
     MaterializeResult,
-    MetadataValue,
 )
 
 from millrace.errors import MillraceError
@@ -131,5 +130,4 @@ def _metadata(report: JobReport) -> dict[str, Any]:
     found: dict[str, Any] = {"job": report.job, "run": report.run, "state": report.state}
     found |= {"seconds": outcome["seconds"], **sums}
     found["rows"] = {name: counts["rows_in"] for name, counts in outcome["steps"].items()}
-    found["report"] = MetadataValue.path(report.html)
     return found

@@ -50,19 +50,18 @@ class ProgressLog:
         self._write("; ".join(_counts(step) + _rate(step, rates[step.name]) for step in steps))
 
     def on_report(self, report: JobReport) -> None:
-        """Write the report, with the path of its page."""
+        """Write the report."""
         self.report = report
         self._write(str(report))
 
 
 def outcome_of(report: JobReport) -> dict[str, Any]:
-    """A report in short, as JSON: state, counts of each step, and the path of its page."""
+    """A report in short, as JSON: state, and the counts of each step."""
     return {
         "job": report.job,
         "run": report.run,
         "state": report.state,
         "seconds": round(report.seconds, 3),
-        "report": report.html,
         "steps": {
             step.name: {name: getattr(step, name) for name in COUNTS} for step in report.steps
         },

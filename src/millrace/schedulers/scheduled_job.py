@@ -57,7 +57,7 @@ class ScheduledJob:
                     "  to fix: return the job that ws.job(name) gave"
                 )
             check()
-            from millrace.spark.function_shipping import ship_by_value  # noqa: PLC0415 - imports PySpark
+            from millrace.spark.shipping.function_shipping import ship_by_value  # noqa: PLC0415 - imports PySpark
 
             ship_by_value(getattr(build, "__module__", ""))
             return run_observed(job, observer, on_change=self.on_change)

@@ -136,10 +136,13 @@ def remove_unused(
     it. Datasets that were described and not run yet are given `Config.unfinished_grace`.
     """
     grace = ms(config.unfinished_grace)
+    names = sorted(store.names(layout.INPUTS))
+    if not names:
+        return (), 0
     before_ms = min([now_ms - max(ttl_ms, grace), *_living(store, now_ms, config, grace)])
     removed: list[str] = []
     freed = 0
-    for name in sorted(store.names(layout.INPUTS)):
+    for name in names:
         if not name.endswith(_ROWS):
             continue
         digest = name.removesuffix(_ROWS)

@@ -11,17 +11,17 @@ points to, is not removed. Doing it twice removes nothing more.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import Corrupt, FormatError, StorageError, UserError
 from millrace.faults import fault
-from millrace.ids import Attempt, AttemptId, QueryId, StageId
-from millrace.shuffle import arrow_inputs, attempts, reader, reuse, runs
+from millrace.ids import Attempt, AttemptId, MapTask, MapTaskId, QueryId, StageId
+from millrace.shuffle import arrow_inputs, attempts, merged_outputs, reader, reuse, runs
 from millrace.storage import layout
-from millrace.storage.local import vanished
+from millrace.storage.local import is_draft, vanished
 from millrace.storage.store import Store
 
 
@@ -50,27 +50,41 @@ class CleanupReport:
 
 
 def remove_expired(store: Store, *, ttl_ms: int, now_ms: int, config: Config) -> CleanupReport:
-    """Remove attempts and kept inputs older than the TTL, and what dead tasks left."""
+    """Remove attempts and kept inputs older than the TTL, and what dead tasks left.
+
+    Each folder is listed once, and manifests are read only if there is an attempt to remove.
+    """
     store.empty_trash()
-    relied = runs.relied_on(store)
+    stale_ms = now_ms - ms(config.unfinished_grace)
+    if store.remote:
+        store.remove_drafts(layout.SHUFFLE, changed_before_ms=stale_ms)  # Of all below it.
+    there: set[AttemptId] = set()
     old: list[AttemptId] = []
     left: list[AttemptId] = []
     for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
         alive = runs.is_alive(store, query_id, now_ms=now_ms, config=config)
-        for stage_id in runs.stages(store, query_id):
+        for stage in _swept(store, layout.query_folder(query_id), stale_ms):
+            stage_id = StageId(stage)
             # A running stage has yet to say which of its attempts it relies on.
             undecided = alive and runs.find_manifest(store, query_id, stage_id) is None
-            for task in runs.map_tasks(store, query_id, stage_id):
+            for number in _swept(store, layout.stage_folder(query_id, stage_id), stale_ms):
+                task = MapTaskId(query_id, stage_id, MapTask(number))
                 listed = reader.list_attempts(store, task, run_is_alive=alive)
+                there.update(attempt.id for attempt in listed)
                 left += attempts.abandoned(
                     listed, now_ms=now_ms, grace_ms=ms(config.unfinished_grace)
                 )
                 if not undecided:
-                    old += attempts.expired(listed, relied_on=relied, now_ms=now_ms, ttl_ms=ttl_ms)
-    stale_ms = now_ms - ms(config.unfinished_grace)
-    expired, freed = _remove_marked(store, old, apart_from=())
+                    old += attempts.expired(listed, relied_on=(), now_ms=now_ms, ttl_ms=ttl_ms)
+    for attempt in there:
+        _remove_stale_marks(store, layout.attempt_folder(attempt), stale_ms)
+    relied = runs.relied_on(store) if old else set()
+    expired, freed = _remove_marked(store, [a for a in old if a not in relied], apart_from=())
     abandoned = _remove_unfinished(store, left)
-    _remove_leftovers(store, stale_ms)
+    reuse.sweep(store, there - {*expired, *abandoned})
+    _remove_spilled(store, stale_ms)
+    _sweep_merged(store, stale_ms)
+    _remove_old(store, layout.TABLE_WRITES, store.names(layout.TABLE_WRITES), now_ms - ttl_ms)
     unused, more = arrow_inputs.remove_unused(store, ttl_ms=ttl_ms, now_ms=now_ms, config=config)
     return CleanupReport(expired=expired, abandoned=abandoned, inputs=unused, bytes=freed + more)
 
@@ -80,7 +94,19 @@ def sweep_stage(store: Store, query_id: QueryId, stage_id: StageId) -> tuple[Att
 
     A task that still writes one is not needed; it fails and changes nothing.
     """
-    tasks = runs.map_tasks(store, query_id, stage_id)
+    files: dict[tuple[str, str], set[str]] = {}
+    for path in store.below(layout.stage_folder(query_id, stage_id)):
+        task, _, rest = path.partition("/")
+        attempt, _, name = rest.partition("/")
+        if attempt:
+            files.setdefault((task, attempt), set()).add(name)
+    unfinished = {
+        number
+        for (task, _), names in files.items()
+        if not names & {layout.INDEX_BIN, layout.INDEX_JSON}
+        and (number := layout.number(task)) is not None
+    }
+    tasks = [MapTaskId(query_id, stage_id, MapTask(number)) for number in sorted(unfinished)]
     left = [
         attempt.id
         for listed in store.each(lambda task: reader.list_attempts(store, task), tasks)
@@ -103,7 +129,14 @@ def drop_runs(store: Store, *, older_than_ms: int, now_ms: int, config: Config) 
     for query_id in doomed:
         _remove_shell(store, query_id, now_ms)
     reuse.sweep(store)
+    _sweep_merged(store, now_ms - ms(config.unfinished_grace))
     return CleanupReport(expired=removed, runs=tuple(had), bytes=freed)
+
+
+def _sweep_merged(store: Store, stale_ms: int) -> None:
+    """Remove merged objects of runs that are gone, or that were never decided."""
+    if store.names(layout.MERGED):
+        merged_outputs.sweep(store, runs.merged_names(store), changed_before_ms=stale_ms)
 
 
 def old_runs(store: Store, *, older_than_ms: int, now_ms: int, config: Config) -> list[QueryId]:
@@ -128,7 +161,8 @@ def _remove_marked(
     cleaner = secrets.token_hex(8)
     marked = [attempt for attempt in candidates if _mark(store, attempt, cleaner)]
     fault("shuffle.cleanup.after_mark")
-    relied = runs.relied_on(store, apart_from=apart_from)
+    # Where nothing is marked, nothing can be relied on: no need to read all manifests again.
+    relied = runs.relied_on(store, apart_from=apart_from) if marked else set()
     for query_id in first:
         _remove_claims(store, query_id)
     fault("shuffle.cleanup.after_claims")
@@ -176,26 +210,31 @@ def _unmark(store: Store, attempt: AttemptId, cleaner: str) -> None:
     store.remove_file(layout.removal_mark(attempt, cleaner))
 
 
-def _remove_leftovers(store: Store, stale_ms: int) -> None:
-    """Remove drafts, marks and spilled rows of dead processes, and words of attempts now gone."""
-    for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
-        store.remove_drafts(layout.query_folder(query_id), changed_before_ms=stale_ms)
-        for stage_id in runs.stages(store, query_id):
-            folder = layout.stage_folder(query_id, stage_id)
-            store.remove_drafts(folder, changed_before_ms=stale_ms)
-        for attempt in _all_attempts(store, query_id):
-            _remove_stale_marks(store, layout.attempt_folder(attempt), stale_ms)
+def _swept(store: Store, folder: str, stale_ms: int) -> list[int]:
+    """The numbers in a folder; drafts of dead processes are removed from it."""
+    names = store.names(folder)
+    if any(map(is_draft, names)):
+        store.remove_drafts(folder, changed_before_ms=stale_ms)
+    return sorted(number for number in map(layout.number, names) if number is not None)
+
+
+def _remove_spilled(store: Store, stale_ms: int) -> None:
+    """Remove spilled rows of dead processes."""
     for name in store.names(layout.SPILL):
         changed = store.changed_at_ms(f"{layout.SPILL}/{name}")
         if changed is not None and changed <= stale_ms:
             store.discard(f"{layout.SPILL}/{name}")
-    reuse.sweep(store)
 
 
 def _remove_stale_marks(store: Store, folder: str, stale_ms: int) -> None:
-    for name in filter(layout.is_removal_mark, store.names(folder)):
+    _remove_old(store, folder, filter(layout.is_removal_mark, store.names(folder)), stale_ms)
+
+
+def _remove_old(store: Store, folder: str, names: Iterable[str], before_ms: int) -> None:
+    """Remove files of a folder that did not change since then."""
+    for name in names:
         changed = store.changed_at_ms(f"{folder}/{name}")
-        if changed is not None and changed <= stale_ms:
+        if changed is not None and changed <= before_ms:
             store.remove_file(f"{folder}/{name}")
 
 
@@ -212,6 +251,7 @@ def _remove_shell(store: Store, query_id: QueryId, now_ms: int) -> None:
         for task in runs.map_tasks(store, query_id, stage_id):
             store.remove_folder_if_empty(layout.task_folder(task))
         folder = layout.stage_folder(query_id, stage_id)
+        store.remove_file(layout.entries_path(query_id, stage_id))
         store.remove_drafts(folder, changed_before_ms=now_ms)
         store.remove_folder_if_empty(folder)
     store.remove_file(layout.alive_path(query_id))
@@ -222,8 +262,15 @@ def _remove_shell(store: Store, query_id: QueryId, now_ms: int) -> None:
 
 def _all_attempts(store: Store, query_id: QueryId) -> list[AttemptId]:
     return [
-        AttemptId(task, Attempt(number))
+        attempt
         for stage_id in runs.stages(store, query_id)
+        for attempt in _attempts(store, query_id, stage_id)
+    ]
+
+
+def _attempts(store: Store, query_id: QueryId, stage_id: StageId) -> list[AttemptId]:
+    return [
+        AttemptId(task, Attempt(number))
         for task in runs.map_tasks(store, query_id, stage_id)
         for number in store.numbers(layout.task_folder(task))
     ]

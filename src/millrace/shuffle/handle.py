@@ -9,24 +9,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
 from millrace.errors import Corrupt, DataLost, MillraceError, UserError
 from millrace.faults import fault
 from millrace.ids import AttemptId, FolderId, QueryId, StageId
-from millrace.shuffle import reader
-from millrace.shuffle.index import MapTaskIndex, PartitionMeta
+from millrace.shuffle import merged_outputs, reader
+from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.known_outputs import KnownOutputs
 from millrace.shuffle.manifest import Choice, Manifest
-from millrace.shuffle.reports import StageReport
+from millrace.shuffle.partition_entries import (
+    ENTRY,
+    EntryArray,
+    PartitionEntries,
+    PartitionMeta,
+    meta_of,
+)
+from millrace.shuffle.reports import PartitionSize, StageReport, VerifyReport
+from millrace.shuffle.stage_entries import Columns, read_column
 from millrace.storage import layout
 from millrace.storage.store import Store
 from millrace.text import human_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+_ROWS: Final = ENTRY.names.index("rows") if ENTRY.names else 0
 
 
 class Remote(Protocol):
@@ -39,46 +50,6 @@ class Remote(Protocol):
         self, requests: Iterable[tuple[FolderId, AttemptId, PartitionMeta]]
     ) -> Iterator[pa.Buffer]:
         """The checked bytes of many partitions, in the order of the requests."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSize:
-    """What is in one partition, over all map tasks.
-
-    Example:
-        >>> shuffle.sizes[1].rows
-        2
-    """
-
-    partition: int
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
-    """The result of a check of every byte.
-
-    Example:
-        >>> check = shuffle.verify()
-        >>> check.map_outputs, check.problems
-        (2, ())
-    """
-
-    partitions: int
-    map_outputs: int
-    bytes: int
-    problems: tuple[str, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything was found right.
-
-        Example:
-            >>> shuffle.verify().ok
-            True
-        """
-        return not self.problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -97,6 +68,10 @@ class Shuffle:
     report: StageReport = field(default_factory=StageReport)
     """What ran, what was reused and why."""
     registry: KnownOutputs = field(default_factory=KnownOutputs)
+    columns: Columns | None = field(default=None, compare=False)
+    """The entries of the stage, as far as they are at hand."""
+    positions: tuple[int, ...] | None = None
+    """Which outputs of the stage these are; None: all."""
     frame_of: Callable[[Shuffle], DataFrame] | None = field(default=None, compare=False)
     """Makes DataFrames; a workspace gives it, since nothing here knows Spark."""
 
@@ -231,7 +206,9 @@ class Shuffle:
         if positions is None:
             return self
         chosen = tuple(self.manifest.chosen[position] for position in positions)
-        return replace(self, manifest=replace(self.manifest, chosen=chosen))
+        known = self.positions
+        places = tuple(positions if known is None else (known[place] for place in positions))
+        return replace(self, manifest=replace(self.manifest, chosen=chosen), positions=places)
 
     def outputs(
         self, partition: int, first: int = 0
@@ -240,13 +217,19 @@ class Shuffle:
 
         All bytes of an output are found right before its first row is handed out.
         """
-        chosen = self.manifest.chosen[first:]
-        self._read_indexes(chosen)
-        metas = [reader.partition_meta(self._index(choice), partition) for choice in chosen]
-        numbers = [first + n for n, meta in enumerate(metas) if meta.rows]
-        parts = self._data(zip(chosen, metas, strict=True))
-        for number, data in zip(numbers, parts, strict=True):
+        column = self._column(partition)
+        parts = [part for part in self._parts(partition, column) if part[0] >= first]
+        datas = self._partition_data(column, parts)
+        for (number, _, _), data in zip(parts, datas, strict=True):
             yield number, reader.decode(data, self.schema)
+
+    def entries(self, partition: int) -> EntryArray:
+        """Where the rows of a partition are, output after output."""
+        column = self._column(partition)
+        if column is not None:
+            return self._mine(column)
+        metas = [reader.partition_meta(index, partition) for index in self.indexes()]
+        return PartitionEntries.of(metas).array
 
     def check(self, choice: Choice, partitions: Iterable[int]) -> None:
         """Raise unless these partitions of a map output are there and right."""
@@ -301,29 +284,72 @@ class Shuffle:
         return None, size
 
     def _rows(self, partition: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        self._read_indexes(self.manifest.chosen)
-        parts = (
-            (choice, reader.partition_meta(self._index(choice), partition))
-            for choice in self.manifest.chosen
-        )
-        for data in self._data(parts):
+        column = self._column(partition)
+        for data in self._partition_data(column, self._parts(partition, column)):
             yield from reader.decode(data, self.schema, columns)
             fault("shuffle.read.after_output", self.stage_id)
 
+    def _parts(
+        self, partition: int, column: EntryArray | None
+    ) -> list[tuple[int, Choice, PartitionMeta]]:
+        """The outputs that have rows of a partition: their numbers, and where the rows are."""
+        chosen = self.manifest.chosen
+        if column is not None:
+            return [
+                (number, chosen[number], meta_of(entry, partition))
+                for number, entry in enumerate(self._mine(column).tolist())
+                if entry[_ROWS]
+            ]
+        self._read_indexes(chosen)
+        metas = [reader.partition_meta(self._index(choice), partition) for choice in chosen]
+        return [
+            (number, choice, meta)
+            for number, (choice, meta) in enumerate(zip(chosen, metas, strict=True))
+            if meta.rows
+        ]
+
+    def _column(self, partition: int) -> EntryArray | None:
+        """The entries of a partition, without a look at indexes; None if that is not possible."""
+        column = None if self.columns is None else self.columns.column(partition)
+        sums, store = self.manifest.entries, self.stores.get(None)
+        # The index of a single output says the same of all its partitions at once.
+        several = len(self.manifest.chosen) > 1
+        if column is None and sums is not None and store is not None and several:
+            column = read_column(store, self.query_id, self.stage_id, sums, partition)
+        return column
+
+    def _mine(self, column: EntryArray) -> EntryArray:
+        """The entries of these outputs, of a column of all outputs of the stage."""
+        if self.positions is None:
+            return column[: len(self.manifest.chosen)]
+        return column[list(self.positions)]
+
+    def _partition_data(
+        self, column: EntryArray | None, parts: Sequence[tuple[int, Choice, PartitionMeta]]
+    ) -> Iterator[pa.Buffer]:
+        """The bytes of these parts of a partition, from merged objects where there are some."""
+        store, sums = self.stores.get(None), self.manifest.entries
+        if store is None or sums is None or not sums.merged or column is None:
+            return self._data((choice, meta) for _, choice, meta in parts)
+        if len(column) == sums.entries:
+            places = self.positions or range(sums.outputs)
+            wanted = [(places[n], choice.attempt, meta) for n, choice, meta in parts]
+            some = merged_outputs.spans(wanted, column, sums.outputs, sums.merged)
+            return merged_outputs.read(store, some)
+        return self._data((choice, meta) for _, choice, meta in parts)
+
     def _data(self, chosen: Iterable[tuple[Choice, PartitionMeta]]) -> Iterator[pa.Buffer]:
-        """The bytes of parts that have rows: those here mapped, others fetched many at a time."""
-        for remote, group in groupby(chosen, key=lambda pair: self._remote_for(pair[0])):
-            parts = [(choice, meta) for choice, meta in group if meta.rows]
-            if remote is None:
-                for folder, some in groupby(parts, key=lambda part: part[0].folder):
-                    requests = [(choice.attempt, meta) for choice, meta in some]
-                    yield from reader.map_partitions(self.stores[folder], requests)
+        """The bytes of parts that have rows: those here mapped, all others fetched in one read."""
+        parts = [(self._remote_for(pair[0]), *pair) for pair in chosen if pair[1].rows]
+        remote = next((each for each, _, _ in parts if each is not None), None)
+        wanted = ((c.folder, c.attempt, meta) for each, c, meta in parts if each and c.folder)
+        fetched = iter(()) if remote is None else remote.fetch_all(wanted)
+        for (each, folder), group in groupby(parts, key=lambda part: (part[0], part[1].folder)):
+            if each is None:
+                requests = [(choice.attempt, meta) for _, choice, meta in group]
+                yield from reader.map_partitions(self.stores[folder], requests)
             else:
-                yield from remote.fetch_all(
-                    (choice.folder, choice.attempt, meta)
-                    for choice, meta in parts
-                    if choice.folder is not None
-                )
+                yield from (next(fetched) for _ in group)
 
     def _read_indexes(self, chosen: Sequence[Choice]) -> None:
         """Read the indexes of map outputs in a bucket, many at a time."""

@@ -6,19 +6,24 @@ attempt that finishes later, or is beside the chosen one, changes no answer.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from millrace.ids import AttemptId, FolderId, MapTask, QueryId, StageId
 from millrace.shuffle.index import decode_schema, encode_schema
+from millrace.shuffle.stage_entries import VERSION as ENTRIES_VERSION
+from millrace.shuffle.stage_entries import ColumnSums, MergedRange
 from millrace.storage import documents
 from millrace.storage.documents import Document
 from millrace.storage.layout import is_folder_id, parse_reference
 
 VERSION: Final = 1
+_IDS: Final = ("place", "query_id", "stage_id", "map_task", "attempt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +56,69 @@ class Manifest:
     partition_rows: tuple[int, ...]
     partition_bytes: tuple[int, ...]
     choices: Mapping[str, Any] = field(default_factory=dict)
+    entries: ColumnSums | None = None
+    """Of `entries.bin`; None if there is none, as in manifests of earlier versions."""
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """How the stage came about, for people: see `stage_record`. Not sent to tasks."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle choices as columns: tasks are sent it, and there may be very many of them."""
+        left_out = ("chosen", "record")
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in left_out}
+        return _unpacked, (fields, pack_choices(self.chosen))
 
     @property
     def reused(self) -> tuple[Choice, ...]:
         """Choices that point into another run."""
         return tuple(c for c in self.chosen if c.attempt.task.query_id != self.query_id)
+
+
+def pack_choices(chosen: Sequence[Choice]) -> bytes:
+    """Choices as few bytes. Numbers that count up are kept as differences, which pack well."""
+    tasks = [choice.attempt.task for choice in chosen]
+    ids = np.array(
+        [
+            (c.map_task, t.query_id, t.stage_id, t.map_task, c.attempt.attempt)
+            for c, t in zip(chosen, tasks, strict=True)
+        ],
+        np.uint64,
+    ).reshape(-1, len(_IDS))
+    steps = np.diff(ids, axis=0, prepend=np.zeros((1, len(_IDS)), np.uint64))
+    table = pa.table(
+        {
+            **{name: steps[:, number] for number, name in enumerate(_IDS)},
+            "folder": pa.array([c.folder for c in chosen], pa.string()).dictionary_encode(),
+            "content": pa.array([c.content for c in chosen], pa.string()),
+            "rows": pa.array([c.rows for c in chosen], pa.uint64()),
+            "bytes": pa.array([c.bytes for c in chosen], pa.uint64()),
+        }
+    )
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def _unpacked(fields: dict[str, Any], packed: bytes) -> Manifest:
+    table = pa.ipc.open_stream(packed).read_all()
+    ids = [np.cumsum(table[name].to_numpy()).tolist() for name in _IDS]
+    others = [table[name].to_pylist() for name in ("folder", "content", "rows", "bytes")]
+    chosen = tuple(
+        Choice(
+            map_task=MapTask(place),
+            attempt=AttemptId.of(query_id, stage_id, map_task, attempt),
+            folder=folder,
+            content=content,
+            rows=rows,
+            bytes=size,
+        )
+        for place, query_id, stage_id, map_task, attempt, folder, content, rows, size in zip(
+            *ids, *others, strict=True
+        )
+    )
+    return Manifest(**fields, chosen=chosen)
 
 
 def encode(manifest: Manifest, *, workspace: str | None = None) -> bytes:
@@ -72,6 +135,8 @@ def encode(manifest: Manifest, *, workspace: str | None = None) -> bytes:
         "choices": manifest.choices,
         "partition_rows": manifest.partition_rows,
         "partition_bytes": manifest.partition_bytes,
+        "entries": _encode_sums(manifest.entries),
+        "record": manifest.record,
         "chosen": [
             {
                 "map_task": choice.map_task,
@@ -112,11 +177,43 @@ def _from_document(document: Document) -> Manifest:
         partition_rows=document.wholes("partition_rows"),
         partition_bytes=document.wholes("partition_bytes"),
         choices=document.table("choices"),
+        entries=_sums(document.table("entries")),
+        record=document.table("record"),
     )
     counts = {len(decided.partition_rows), len(decided.partition_bytes), decided.partitions}
     if len(counts) != 1:
         raise ValueError(f"{decided.partitions} partitions, and not one count for each")
+    entries = decided.entries
+    if entries is not None and (
+        entries.outputs != len(decided.chosen) or len(entries.checksums) != 8 * decided.partitions
+    ):
+        raise ValueError(f"entries of {entries.outputs} outputs, expected {len(decided.chosen)}")
     return decided
+
+
+def _encode_sums(entries: ColumnSums | None) -> dict[str, Any] | None:
+    if entries is None:
+        return None
+    checksums = base64.b64encode(entries.checksums).decode()
+    merged = [[each.first, each.count, each.digest] for each in entries.merged]
+    return {
+        "version": ENTRIES_VERSION,
+        "outputs": entries.outputs,
+        "checksums": checksums,
+        "merged": merged,
+    }
+
+
+def _sums(fields: Mapping[str, Any]) -> ColumnSums | None:
+    if fields.get("version") != ENTRIES_VERSION:
+        return None  # None, or a later version's: the indexes of the outputs are read.
+    document = Document(fields)
+    checksums = base64.b64decode(document.text("checksums"), validate=True)
+    merged = tuple(
+        MergedRange(int(first), int(count), str(digest))
+        for first, count, digest in document.items("merged")
+    )
+    return ColumnSums(document.whole("outputs"), checksums, merged)
 
 
 def encode_references(attempts: Sequence[AttemptId]) -> bytes:

@@ -1,9 +1,7 @@
-"""The two forms of an attempt's rows: a file per partition, or one file with a range per partition.
+"""An attempt's rows: one file with a range for each partition, a complete Arrow IPC stream.
 
-Each partition is a complete Arrow IPC stream either way. `PartFiles` appends slices to their files
-as they come; slices too small to be worth a batch wait in a spill file until there are enough of
-them. `OneFile` collects slices in memory, spills them when they grow too many, and at the end puts
-each partition's pieces together.
+Slices are collected in memory, spilled when they grow too many, and put together at the end. If
+there is one partition, its batches are written as they come.
 
 Invariant: the batches of a partition have rows in input order, and are few and large under every
 memory limit.
@@ -23,7 +21,7 @@ import xxhash
 from millrace.config import KIB, MIB, Config
 from millrace.ids import ReducePartition
 from millrace.keys import PartitionedBatch
-from millrace.shuffle.index import PartitionMeta
+from millrace.shuffle.partition_entries import PartitionMeta
 from millrace.storage import layout, modes
 
 SPILL_FILE: Final = "spill.tmp"
@@ -88,104 +86,7 @@ class _Spill:
 
 
 @dataclass(slots=True)
-class _Open:
-    """A partition's file while it is written, and its slices that wait."""
-
-    file: pa.NativeFile
-    stream: pa.ipc.RecordBatchStreamWriter
-    rows: int = 0
-    batches: int = 0
-    waiting: list[_Range] = field(default_factory=list)
-    waiting_rows: int = 0
-    waiting_bytes: int = 0
-
-
-@dataclass(slots=True)
-class PartFiles:
-    """A file per partition that has rows."""
-
-    folder: str
-    schema: pa.Schema
-    partitions: int
-    config: Config
-    spill: _Spill = field(init=False)
-    open: dict[int, _Open] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Have a place for slices that wait."""
-        self.spill = _Spill(self.folder, self.schema, self.config)
-
-    def write(self, split: PartitionedBatch) -> None:
-        """Append each partition's slice to its file, or put it aside until it is worth that."""
-        for partition in range(self.partitions):
-            rows = split.rows(partition)
-            if not rows:
-                continue
-            target = self.open.get(partition) or self._start(partition)
-            part = split.part(partition)
-            target.waiting_rows += rows
-            target.waiting_bytes += part.nbytes
-            if _worth_a_batch(target.waiting_rows, target.waiting_bytes):
-                self._append(target, part)
-            else:
-                target.waiting.append(self.spill.put([part]))
-
-    def finish(self) -> list[PartitionMeta]:
-        """Close all files and describe them."""
-        for target in self.open.values():
-            if target.waiting:
-                self._append(target)
-            target.stream.close()
-            target.file.close()
-        self.spill.remove()
-        return [self._describe(partition) for partition in range(self.partitions)]
-
-    def abort(self) -> None:
-        """Close files as far as that is possible."""
-        self.spill.abort()
-        for target in self.open.values():
-            with contextlib.suppress(OSError, pa.ArrowException):
-                target.file.close()
-
-    def _start(self, partition: int) -> _Open:
-        name = layout.part_file(ReducePartition(partition))
-        path = os.path.join(self.folder, name)
-        modes.make_file(path)
-        file = pa.OSFile(path, "wb")
-        stream = pa.ipc.new_stream(file, self.schema, options=_options(self.config.compression))
-        self.open[partition] = _Open(file, stream)
-        return self.open[partition]
-
-    def _append(self, target: _Open, last: pa.RecordBatch | None = None) -> None:
-        """Write what waits and `last` as one batch."""
-        pieces = [*self.spill.get(target.waiting), *([] if last is None else [last])]
-        batch = _one_batch(pieces)
-        target.stream.write_batch(batch)
-        target.rows += batch.num_rows
-        target.batches += 1
-        target.waiting.clear()
-        target.waiting_rows = target.waiting_bytes = 0
-
-    def _describe(self, partition: int) -> PartitionMeta:
-        target = self.open.get(partition)
-        if target is None:
-            return _empty(partition)
-        name = layout.part_file(ReducePartition(partition))
-        with pa.memory_map(os.path.join(self.folder, name)) as mapped:
-            data = mapped.read_buffer()
-            return PartitionMeta(
-                reduce_partition=ReducePartition(partition),
-                file=name,
-                offset=0,
-                bytes=data.size,
-                rows=target.rows,
-                batches=target.batches,
-                checksum=checksum(data),
-            )
-
-
-@dataclass(slots=True)
-class OneFile:
+class ManyPartitions:
     """One `data.ipc`, each partition's rows a range of it."""
 
     folder: str
@@ -251,6 +152,59 @@ class OneFile:
         rows += sum(split.rows(partition) for split in self.pending)
         pieces = self.spill.get(ranges) if self.spills else self._pending_batches(partition)
         return coalesced(pieces, rows=rows, config=self.config)
+
+
+@dataclass(slots=True)
+class OnePartition:
+    """One `data.ipc` of one partition: nothing has to wait but slices too small to be a batch."""
+
+    folder: str
+    schema: pa.Schema
+    config: Config
+    raw: pa.NativeFile | None = None
+    stream: pa.ipc.RecordBatchStreamWriter | None = None
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    batches: int = 0
+
+    def write(self, split: PartitionedBatch) -> None:
+        """Append the rows, or keep them until they are worth a batch."""
+        if split.rows(0):
+            self.waiting.append(split.part(0))
+        rows = sum(batch.num_rows for batch in self.waiting)
+        if _worth_a_batch(rows, sum(batch.nbytes for batch in self.waiting)):
+            self._append()
+
+    def finish(self) -> list[PartitionMeta]:
+        """Close the file and describe it."""
+        if self.waiting:
+            self._append()
+        if self.stream is None or self.raw is None:
+            return [_empty(0)]
+        self.stream.close()
+        self.raw.close()
+        with pa.memory_map(os.path.join(self.folder, layout.DATA_FILE)) as mapped:
+            whole = _Range(offset=0, bytes=mapped.size(), rows=self.rows, batches=self.batches)
+            return [_describe_range(mapped, 0, whole)]
+
+    def abort(self) -> None:
+        """Close the file as far as that is possible."""
+        if self.raw is not None:
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self.raw.close()
+
+    def _append(self) -> None:
+        if self.stream is None:
+            path = os.path.join(self.folder, layout.DATA_FILE)
+            modes.make_file(path)
+            self.raw = pa.OSFile(path, "wb")
+            options = _options(self.config.compression)
+            self.stream = pa.ipc.new_stream(self.raw, self.schema, options=options)
+        batch = _one_batch(self.waiting)
+        self.waiting = []
+        self.stream.write_batch(batch)
+        self.rows += batch.num_rows
+        self.batches += 1
 
 
 def write_range(

@@ -16,7 +16,8 @@ from millrace.ids import Attempt, AttemptId, Latest, MapTaskId
 from millrace.names import existing, shown
 from millrace.shuffle import attempts
 from millrace.shuffle.attempts import AttemptState, Finished, Newer, Unfinished
-from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json, is_newer
+from millrace.shuffle.index import MapTaskIndex, decode_bin, decode_json, is_newer
+from millrace.shuffle.partition_entries import PartitionMeta
 from millrace.shuffle.payload import checksum
 from millrace.storage import layout
 from millrace.storage.store import Store, storage_errors

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from millrace.shuffle.fetch_counts import FetchCounts
 from millrace.text import counted, human_bytes
 
 
@@ -14,7 +15,8 @@ class StageReport:
 
     `again` are map tasks that finished in this run and had to run once more. `notes` say what was
     chosen after earlier stages had been measured. A shuffle has one stage, which has no name. The
-    `rows` and `bytes` of a query's stage are what it wrote.
+    `rows` and `bytes` of a query's stage are what it wrote. `fetched` is what its map tasks read
+    through agents of other hosts.
 
     Example:
         >>> first = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4)
@@ -32,6 +34,7 @@ class StageReport:
     notes: tuple[str, ...] = ()
     rows: int = 0
     bytes: int = 0
+    fetched: FetchCounts = field(default_factory=FetchCounts)
 
     @property
     def ran(self) -> int:
@@ -51,7 +54,8 @@ class StageReport:
             for reason in sorted(set(reasons.values())):
                 count = sum(1 for other in reasons.values() if other == reason)
                 text += f"\n  {count} {how} because: {reason}"
-        return "\n  ".join([text, *self.notes])
+        fetched = [str(self.fetched)] if self.fetched else []
+        return "\n  ".join([text, *self.notes, *fetched])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,3 +142,43 @@ class ParquetWritten:
     files: int
     rows: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSize:
+    """What is in one partition, over all map tasks.
+
+    Example:
+        >>> shuffle.sizes[1].rows
+        2
+    """
+
+    partition: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """The result of a check of every byte.
+
+    Example:
+        >>> check = shuffle.verify()
+        >>> check.map_outputs, check.problems
+        (2, ())
+    """
+
+    partitions: int
+    map_outputs: int
+    bytes: int
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything was found right.
+
+        Example:
+            >>> shuffle.verify().ok
+            True
+        """
+        return not self.problems

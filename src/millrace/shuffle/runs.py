@@ -24,7 +24,6 @@ from millrace.errors import (
     UserError,
 )
 from millrace.ids import AttemptId, MapTask, MapTaskId, QueryId, StageId
-from millrace.names import existing, shown
 from millrace.shuffle import manifest
 from millrace.shuffle.manifest import Manifest
 from millrace.storage import documents, layout
@@ -79,7 +78,7 @@ def read_run(store: Store, query_id: QueryId) -> Run:
     """The run of this number; an error that names the known ones if there is none."""
     data = store.read(layout.query_path(query_id))
     if data is None:
-        known = [run.query_id for run in list_runs(store)]
+        known = store.numbers(layout.SHUFFLE)
         raise UserError(
             f"no run {query_id} in {store.root}\n"
             f"  found: {', '.join(map(str, known[-10:])) or 'no runs'}\n"
@@ -88,57 +87,23 @@ def read_run(store: Store, query_id: QueryId) -> Run:
     return _decode(store, query_id, data)
 
 
-def list_runs(store: Store) -> list[Run]:
-    """All runs but those of a newer Millrace, oldest first; a damaged one is an error."""
-    listed = []
-    for _, run in scan(store):
-        if isinstance(run, Corrupt):
-            raise run
-        listed.append(run)
-    return listed
-
-
 def scan(store: Store) -> Iterator[tuple[QueryId, Run | Corrupt]]:
-    """The same, each by itself: a damaged one comes as the error that it is."""
+    """All runs but those of a newer Millrace, oldest first; a damaged one as the error it is."""
     for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
-        data = store.read(layout.query_path(query_id))
-        if data is not None:
-            try:
-                yield query_id, _decode(store, query_id, data)
-            except Corrupt as error:
-                yield query_id, error
-            except FormatError:
-                continue  # A newer Millrace's.
+        run = find_run(store, query_id)
+        if run is not None:
+            yield query_id, run
 
 
-def find_named(store: Store, name: str) -> list[QueryId]:
-    """Finished runs that were given this name, oldest first; the last one is what it means."""
-    return [query_id for given, query_id in _named(store) if given == name]
-
-
-def resolve(store: Store, run: int | str) -> QueryId:
-    """The run that a number or a name means; an error that lists the known names."""
-    if not isinstance(run, str):
-        return QueryId(run)
-    query_ids = find_named(store, run)
-    if not query_ids:
-        known = list(dict.fromkeys(name for name, _ in _named(store)))
-        raise UserError(
-            f"no finished shuffle {shown(run)} in {store.root}\n"
-            f"  found: {existing(run, known, 'none that has a name')}\n"
-            "  to fix: choose one of them, or a run's number as a number (millrace shuffle ls)"
-        )
-    return query_ids[-1]
-
-
-def _named(store: Store) -> list[tuple[str, QueryId]]:
-    """Names of finished runs, oldest first."""
-    return [
-        (str(run.about[NAME]), run.query_id)
-        for run in list_runs(store)
-        if run.about.get(NAME) is not None
-        and store.exists(layout.manifest_path(run.query_id, StageId(0)))
-    ]
+def find_run(store: Store, query_id: QueryId) -> Run | Corrupt | None:
+    """A run, or the error that it is damaged; None if it is gone, or a newer Millrace's."""
+    data = store.read(layout.query_path(query_id))
+    try:
+        return None if data is None else _decode(store, query_id, data)
+    except Corrupt as error:
+        return error
+    except FormatError:
+        return None
 
 
 def stages(store: Store, query_id: QueryId) -> list[StageId]:
@@ -230,6 +195,17 @@ def relied_on(store: Store, *, apart_from: Collection[QueryId] = ()) -> set[Atte
     return attempts
 
 
+def merged_names(store: Store) -> set[str]:
+    """The merged objects that manifests name."""
+    names: set[str] = set()
+    for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
+        for stage_id in stages(store, query_id):
+            decided = find_manifest(store, query_id, stage_id)
+            if decided is not None and decided.entries is not None:
+                names.update(layout.merged_name(each.digest) for each in decided.entries.merged)
+    return names
+
+
 def is_alive(store: Store, query_id: QueryId, *, now_ms: int, config: Config) -> bool:
     """Whether the run gave a sign of life lately."""
     changed = store.changed_at_ms(layout.alive_path(query_id))
@@ -316,7 +292,7 @@ def _encode(run: Run, workspace: str | None) -> bytes:
 def _decode(store: Store, query_id: QueryId, data: bytes) -> Run:
     return documents.load(
         data,
-        lambda document: _from_document(document, query_id),
+        lambda document: from_document(document, query_id),
         where=store.path(layout.query_path(query_id)),
         what="a run",
         to_fix="restore the file, or remove the folder of this run",
@@ -325,7 +301,8 @@ def _decode(store: Store, query_id: QueryId, data: bytes) -> Run:
     )
 
 
-def _from_document(document: Document, query_id: QueryId) -> Run:
+def from_document(document: Document, query_id: QueryId) -> Run:
+    """A run from what was recorded; a `ValueError` or `TypeError` if that cannot be."""
     run = Run(
         query_id=QueryId(document.whole("query_id")),
         created_at_ms=document.whole("created_at_ms"),

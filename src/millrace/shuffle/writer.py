@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -20,27 +20,15 @@ from millrace.faults import fault
 from millrace.identity.fingerprint import fingerprint
 from millrace.identity.schemas import conform_in_pieces, plain_schema
 from millrace.ids import Attempt, AttemptId, MapTaskId
-from millrace.keys import PartitionedBatch, Partitioner, split_stream
+from millrace.keys import Partitioner, split_stream
 from millrace.shuffle import reuse
-from millrace.shuffle.index import MapTaskIndex, PartitionMeta, encode_bin, encode_json
-from millrace.shuffle.payload import OneFile, PartFiles
+from millrace.shuffle.index import MapTaskIndex, encode_bin, encode_json
+from millrace.shuffle.partition_entries import PartitionMeta
+from millrace.shuffle.payload import ManyPartitions, OnePartition
 from millrace.storage import layout
 from millrace.storage.store import Store, storage_errors
 
 _CLAIM_TRIES_MAX: Final = 1000
-
-
-class Payload(Protocol):
-    """The two forms an attempt's rows are written in."""
-
-    def write(self, split: PartitionedBatch) -> None:
-        """Take rows that were cut into partitions."""
-
-    def finish(self) -> list[PartitionMeta]:
-        """Close the files and describe every partition."""
-
-    def abort(self) -> None:
-        """Close files after an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +116,7 @@ def _write_payload(
     relative = layout.attempt_folder(attempt)
     doing = f"writing map output {store.path(relative)}"
     with store.payload_folder(relative) as folder:
-        metas = _write_files(store, folder, attempt, batches, schema, partitioner, config, doing)
+        metas = _write_files(folder, attempt, batches, schema, partitioner, config, doing)
         names = sorted({meta.file for meta in metas if meta.file is not None})
         fault("shuffle.write.before_keep", attempt.task.stage_id)
         with storage_errors(doing):
@@ -137,7 +125,6 @@ def _write_payload(
 
 
 def _write_files(
-    store: Store,
     folder: str,
     attempt: AttemptId,
     batches: Iterable[pa.RecordBatch],
@@ -146,10 +133,12 @@ def _write_files(
     config: Config,
     doing: str,
 ) -> list[PartitionMeta]:
-    # A request for each partition of each map output would cost more than the rows do.
-    one_file = store.remote or partitioner.partitions > config.part_files_max
-    kind = OneFile if one_file else PartFiles
-    payload: Payload = kind(folder, schema, partitioner.partitions, config)
+    count = partitioner.partitions
+    payload: ManyPartitions | OnePartition = (
+        OnePartition(folder, schema, config)
+        if count == 1
+        else ManyPartitions(folder, schema, count, config)
+    )
     # Gathered rows, their copy in one piece and their reordered copy exist side by side. As much
     # again may wait to be written, and a quarter is left to the reader of the input.
     gather_bytes = max(1, config.task_memory_bytes_max // 8)
@@ -177,10 +166,11 @@ def _conformed(
 
 def _create_index(store: Store, index: MapTaskIndex, *, sync: bool) -> None:
     folder = layout.attempt_folder(index.id)
-    payload = encode_json(index)
-    indexes = [(layout.INDEX_JSON, payload), (layout.INDEX_BIN, encode_bin(payload))]
+    indexes = [(layout.INDEX_BIN, encode_bin(index))]
     # Among requests exactly one decides. The other file is for people with a disk to look at.
-    for name, data in indexes[1:] if store.remote else indexes:
+    if not store.remote:
+        indexes.insert(0, (layout.INDEX_JSON, encode_json(index)))
+    for name, data in indexes:
         if not store.create(f"{folder}/{name}", data, sync=sync):
             raise _exists(store, index.id, f"has an {name} already")
         fault("shuffle.write.between_indexes", index.id.task.stage_id)

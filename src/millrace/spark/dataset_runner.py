@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from millrace.plan.relation import Relation
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.scan.input_files import Paths
 from millrace.shuffle.reports import ParquetWritten, QueryReport, TableWritten
-from millrace.sql.sql_mode import DEFAULT, SqlMode
+from millrace.sql.sql_mode import DEFAULT, SqlMode, in_mode
 from millrace.sql.text_limits import limits_of
 from millrace.storage.storage_options import StorageOptions
 
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from millrace.datasets.dataset_base import DatasetBase
     from millrace.execute.shuffle_workspace import ShuffleWorkspace
     from millrace.spark.udfs.udf_registry import UdfRegistry
+    from millrace.tables.delta.delta_target import DeltaTarget
     from millrace.tables.table_port import TableFile, TableTarget
+
+_PARTITION_OVERWRITE: Final = "spark.sql.sources.partitionOverwriteMode"
 
 
 class DatasetRunner:
@@ -148,6 +151,20 @@ class DatasetRunner:
             run = run_query(self._spark(), self._workspace(), plan)
         return run.batches(), run.report
 
+    def early_batches(self, plan: Node) -> Iterator[pa.RecordBatch]:
+        """The rows of a plan, the first ones while its query still runs."""
+        from millrace.spark.query_start import early_rows  # noqa: PLC0415 - as above
+
+        with limits_of(self.config):
+            return early_rows(self._spark(), self._workspace(), plan)
+
+    def rows_again(self, plan: Node) -> Callable[[], Iterator[pa.RecordBatch]]:
+        """The rows of one run of a plan, as often as they are asked for."""
+        from millrace.spark.query_start import run_query  # noqa: PLC0415 - as above
+
+        with limits_of(self.config):
+            return run_query(self._spark(), self._workspace(), plan).batches
+
     def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
         """The stages of a plan, as text or as a picture.
 
@@ -165,8 +182,9 @@ class DatasetRunner:
 
     def frame(self, plan: Node) -> DataFrame:
         """The rows of a plan as a DataFrame with a partition for each map output of the answer."""
-        from millrace.spark.frames.rows_as_frames import outputs_to_frame, spark_types  # noqa: PLC0415
+        from millrace.spark.frames.rows_as_frames import outputs_to_frame  # noqa: PLC0415
         from millrace.spark.query_start import run_query  # noqa: PLC0415 - as above
+        from millrace.spark.versions.arrow_types import spark_types  # noqa: PLC0415
 
         with limits_of(self.config):
             spark, workspace = self._spark(), self._workspace()
@@ -181,6 +199,7 @@ class DatasetRunner:
         mode: str,
         compression: str,
         options: StorageOptions,
+        partition_by: tuple[str, ...],
     ) -> ParquetWritten:
         """Write the rows of a plan as Parquet files; a wrong target is refused before it runs."""
         from millrace.execute.results import parquet_results  # noqa: PLC0415 - as above
@@ -190,38 +209,43 @@ class DatasetRunner:
         workspace = self._workspace()
         with limits_of(self.config):
             spark = self._spark()
-            parquet_results.check_parquet(plan.schema, compression)
+            parquet_results.check_parquet(plan.schema, compression, partition_by)
             target = path_text(path, "write_parquet")
             with parquet_results.draft_at(target, mode, options, self.config) as draft:
                 runner = SparkTaskRunner(spark, self.config)
                 return run_query(spark, workspace, plan).with_answer(
                     lambda answer: parquet_results.write_files(
-                        runner, workspace, answer, draft, compression
+                        runner, workspace, answer, draft, compression, partition_by
                     )
                 )
 
+    @property
+    def keeps_partitions(self) -> bool:
+        """Whether an overwrite leaves partitions that get no rows, as a setting can ask for."""
+        from millrace.spark.spark_presence import setting  # noqa: PLC0415 - as above
+
+        asked = setting(self._spark(), self.config, _PARTITION_OVERWRITE, "static")
+        return asked.lower() != "static"
+
     def write_delta(
-        self,
-        plan: Node,
-        uri: str,
-        mode: str,
-        partition_by: tuple[str, ...] | None,
-        options: StorageOptions,
+        self, plan: Node, target: DeltaTarget, mode: str, replace_where: str | None
     ) -> TableWritten:
         """Write the rows of a plan into a Delta table; wrong rows are refused before they run."""
-        from millrace.execute.results import table_results  # noqa: PLC0415 - as above
+        from millrace.execute.results.delta_results import DeltaWrite  # noqa: PLC0415 - as above
         from millrace.spark.query_start import run_query  # noqa: PLC0415 - as above
+        from millrace.spark.session_settings import time_zone  # noqa: PLC0415 - as above
         from millrace.spark.spark_tasks import SparkTaskRunner  # noqa: PLC0415 - as above
-        from millrace.tables.delta.delta_target import DeltaTarget  # noqa: PLC0415 - as above
 
-        target = DeltaTarget(uri=uri, partition_by=partition_by, options=options)
-        table_results.check_table(target, mode, plan.schema, self.config)
+        write = DeltaWrite(target=target, mode=mode, replace_where=replace_where)
+        write.check(plan.schema, self.config)
         workspace = self._workspace()
         with limits_of(self.config):
             spark = self._spark()
             runner = SparkTaskRunner(spark, self.config)
+            with in_mode(self.mode):
+                chosen = write.choice(self.config, zone=time_zone(spark, self.config))
             return run_query(spark, workspace, plan).with_answer(
-                lambda answer: table_results.write_table(runner, workspace, answer, target, mode)
+                lambda answer: write.carry_out(runner, workspace, answer, chosen)
             )
 
     def write_table_files(self, plan: Node, target: TableTarget, who: str) -> list[TableFile]:
@@ -264,7 +288,7 @@ class DatasetRunner:
 
     def spark_schema(self, schema: pa.Schema) -> StructType:
         """Columns with Spark's types."""
-        from millrace.spark.frames.rows_as_frames import spark_types  # noqa: PLC0415 - as above
+        from millrace.spark.versions.arrow_types import spark_types  # noqa: PLC0415 - as above
 
         return spark_types(schema)
 

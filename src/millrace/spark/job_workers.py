@@ -23,7 +23,7 @@ from millrace.errors import JournalUnknown, MillraceError, SparkGone, TaskFailed
 from millrace.pipeline.run.job_run import JOB_STOP_MS_MAX
 from millrace.pipeline.run.worker_orders import WorkerGroup, WorkerOrder, spent_on, waves
 from millrace.pipeline.worker.worker_task import JOB_YIELD_MS, RESULT_SCHEMA, worker_task
-from millrace.spark.function_shipping import map_numbers
+from millrace.spark.shipping.function_shipping import map_numbers
 from millrace.spark.spark_presence import session_of_own, setting
 from millrace.spark.spark_tasks import collect
 from millrace.text import counted

@@ -63,16 +63,25 @@ class WorkspaceOfJobs:
         until: Until,
         on_change: OnChange,
         observer: RunObserver | None = None,
+        wait: bool = True,
     ) -> JobReport:
         """Run a job on Spark."""
-        from millrace.pipeline.run.job_run import run_job  # noqa: PLC0415 - describing needs none
+        from millrace.pipeline.run.batch_polling import (  # noqa: PLC0415 - describing needs none
+            run_and_wait,
+        )
         from millrace.spark.spark_job_runtime import SparkJobRuntime  # noqa: PLC0415 - nor a runner
 
         def runtime() -> SparkJobRuntime:
             return SparkJobRuntime(self.workspace.spark, self.config)
 
-        return run_job(
-            self.workspace, job, runtime, until=until, on_change=on_change, observer=observer
+        return run_and_wait(
+            self.workspace,
+            job,
+            runtime,
+            until=until,
+            on_change=on_change,
+            observer=observer,
+            wait=wait,
         )
 
     def status(self, job: Job) -> JobStatus:

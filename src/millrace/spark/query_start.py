@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, islice
 from textwrap import indent
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
 from millrace.engine.run_values import RunMoment
 from millrace.execute.explain_query import forecast_reuse, operator_lines
 from millrace.execute.map_task import Reuse
-from millrace.execute.query_run import QueryRun, check_inputs, moment_of_now, stages_of
+from millrace.execute.query_run import QueryRun, check_inputs, moment_of_now
+from millrace.execute.results.early_rows import EarlyRows
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.stage_tasks import stages_of
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import spark_works
 from millrace.plan.planner.stages import Stage
 from millrace.spark.frames.query_frames import QueryFrames, sketch_frames
-from millrace.spark.function_shipping import check_function_settings, check_shippable
 from millrace.spark.session_settings import check_mode, session_mode, time_zone
+from millrace.spark.shipping.function_shipping import check_function_settings, check_shippable
 from millrace.spark.spark_tasks import SparkTaskRunner
-from millrace.sql.sql_mode import DEFAULT, in_mode
+from millrace.sql.sql_mode import DEFAULT, SqlMode, in_mode
 
 ShowStages = Callable[[Sequence[Stage], Mapping[int, str], Mapping[int, Sequence[str]]], str]
 """Shows stages, with a remark and measures for some of them."""
@@ -41,8 +45,38 @@ def run_query(
     With `profile`, tasks measure the operators of their queries. `moment` is the time of the run
     that this one is a part of.
     """
+    run, mode = _prepared(
+        spark, workspace, plan, reuse=reuse, profile=profile, moment=moment or moment_of_now()
+    )
+    with in_mode(mode):
+        run.finish()
+    return run
+
+
+def early_rows(
+    spark: SparkSession, workspace: ShuffleWorkspace, plan: Node
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a plan, the first ones while the query still runs. It returns with the first."""
+    early = EarlyRows(workspace)
+    run, mode = _prepared(spark, workspace, plan, moment=moment_of_now(), early=early)
+    with in_mode(mode):
+        rows = early.read(run)
+        first = list(islice(rows, 1))
+    return chain(first, rows)
+
+
+def _prepared(
+    spark: SparkSession,
+    workspace: ShuffleWorkspace,
+    plan: Node,
+    *,
+    reuse: Reuse = True,
+    profile: bool = False,
+    moment: RunMoment,
+    early: EarlyRows | None = None,
+) -> tuple[QueryRun, SqlMode]:
+    """A query that was checked, its DataFrames saved, and the mode that it runs in."""
     config = workspace.config
-    moment = moment or moment_of_now()
     check_inputs(workspace, plan)
     check_shippable(plan)
     mode = session_mode(spark, config)
@@ -60,9 +94,9 @@ def run_query(
             reuse=reuse,
             profile=profile,
             moment=moment,
+            early=early,
         )
-        run.finish()
-    return run
+    return run, mode
 
 
 def explain_query(

@@ -22,6 +22,7 @@ JAVA_VERSION_MIN: Final = 17
 JAVA_PACKAGE: Final = "openjdk-17-jre-headless"
 TASK_TRIES: Final = 3
 _RECORDS_PER_BATCH: Final = 65_536
+_LOCAL: Final = r"local\[(\d+)(?:,\d+)?\]"
 _masters: Final[WeakKeyDictionary[SparkSession, str]] = WeakKeyDictionary()
 
 
@@ -88,9 +89,18 @@ def master(spark: SparkSession, config: Config) -> str:
     return _masters[spark]
 
 
+def slots_of_executor(spark: SparkSession, config: Config) -> int:
+    """How many tasks run at once in one executor; 1 if that is not said."""
+    local = re.fullmatch(_LOCAL, master(spark, config))
+    if local is not None:
+        return int(local[1])
+    cores = call_spark(spark, config, lambda: spark.conf.get("spark.executor.cores", "1"))
+    return int(cores) if cores and cores.isdigit() else 1
+
+
 def slots(spark: SparkSession, config: Config) -> int:
     """How many tasks run at once, by the master's name or as a plan says, on Connect too."""
-    local = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", master(spark, config))
+    local = re.fullmatch(_LOCAL, master(spark, config))
     if local is not None:
         return int(local[1])
     query = "EXPLAIN SELECT * FROM range(1000000)"

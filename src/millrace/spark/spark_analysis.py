@@ -21,10 +21,9 @@ from millrace.datasets.column_arguments import column_text, is_column
 from millrace.errors import UnsupportedType, UserError
 from millrace.identity.schemas import plain_schema
 from millrace.plan.nodes.on_spark import SparkCall, SparkCode, SparkQuery, SparkText
-from millrace.spark.frames.rows_as_frames import spark_types
 from millrace.spark.spark_presence import call_spark
 from millrace.spark.versions.added_names import FRAME_METHODS
-from millrace.spark.versions.arrow_types import utc_schema
+from millrace.spark.versions.arrow_types import spark_types, utc_schema
 from millrace.spark.versions.spark_versions import lacks
 
 _KNOWN_MAX: Final = 1000

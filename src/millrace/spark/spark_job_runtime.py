@@ -14,10 +14,10 @@ from millrace.pipeline.run.job_runtime import RunContext, SourceChange
 from millrace.pipeline.run.worker_orders import WorkerGroup, WorkerOrder
 from millrace.spark.frames import source_intake
 from millrace.spark.frames.source_intake import Changed, IntakeContext
-from millrace.spark.function_shipping import check_job_shippable
 from millrace.spark.job_workers import SparkWorkerPool, has_profiles
 from millrace.spark.session import slots
 from millrace.spark.session_settings import check_job_settings, time_zone
+from millrace.spark.shipping.function_shipping import check_job_shippable
 
 
 class SparkIntake:

@@ -6,9 +6,7 @@ that is interrupted in the driver is cancelled in Spark. A call ends when Spark 
 
 from __future__ import annotations
 
-import gc
 import re
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -23,9 +21,11 @@ from pyspark.sql.types import StructType
 from millrace import errors
 from millrace.config import Config
 from millrace.errors import MillraceError, TaskFailed
-from millrace.execute.task_runner import TaskTry, TaskWork, Watch, never_stop
-from millrace.spark.function_shipping import map_numbers
-from millrace.spark.session import master, slots
+from millrace.execute.task_runner import SharedWork, TaskTry, TaskWork, Watch, never_stop
+from millrace.spared_work import spare_collections
+from millrace.spark.session import master, slots, slots_of_executor
+from millrace.spark.shipping.function_shipping import map_numbers, map_shares, pack_shares
+from millrace.spark.shipping.plain_jobs import PlainJob
 from millrace.spark.spark_presence import call_spark, is_connect, session_of_own
 
 _RAISED: Final = re.compile(
@@ -35,8 +35,6 @@ _RAISED: Final = re.compile(
 _ADDED: Final = ("at org.", "at java.", "at scala.", "SQLSTATE: ")
 
 Batches = Iterator[pa.RecordBatch]
-
-_loaded_modules: Final[dict[str, int]] = {}
 
 
 class SparkTaskRunner:
@@ -49,15 +47,27 @@ class SparkTaskRunner:
         """How many tasks run at the same time."""
         return slots(self._spark, self._config)
 
+    def slots_of_host(self) -> int:
+        """The slots of one executor."""
+        return slots_of_executor(self._spark, self._config)
+
     def run(
         self, work: TaskWork, tasks: int, schema: pa.Schema, *, title: str, watch: Watch
     ) -> pa.Table:
         """Run so many tasks to their end; returns all rows that they reported."""
         types = from_arrow_schema(schema, prefer_timestamp_ntz=True)
-        function = _over_numbers(work)
-        return run_tasks(
-            self._spark, self._config, tasks, function, types, title=title, watch=watch
-        )
+        spark, config = self._spark, self._config
+        if isinstance(work, SharedWork):
+            packed = pack_shares(_over_shares(work), work.shares)
+            apart = work.calls_users or bool(packed.options) or packed.are_many_bytes
+            if not apart and not is_connect(spark):
+                job = PlainJob(spark, packed, schema)
+                return _run_plain(job, spark, config, title=title, watch=watch)
+            own = session_of_own(spark, config)
+            return collect(
+                lambda: map_shares(own, packed, types), own, config, title=title, watch=watch
+            )
+        return run_tasks(spark, config, tasks, _over_numbers(work), types, title=title, watch=watch)
 
     def about(self) -> dict[str, Any]:
         """The master and Spark's version."""
@@ -80,7 +90,7 @@ def _over_numbers(work: TaskWork) -> Callable[[Batches], Batches]:
     """The function for `mapInArrow` over task numbers, a number for each Spark task."""
 
     def run(numbers: Batches) -> Batches:
-        _spare_collections()
+        spare_collections()
         failed_before = this_task().failed_before
         for batch in numbers:
             for number in batch.column(0).to_pylist():
@@ -89,17 +99,15 @@ def _over_numbers(work: TaskWork) -> Callable[[Batches], Batches]:
     return run
 
 
-def _spare_collections() -> None:
-    """In a task: leave out of garbage collections what modules hold.
+def _over_shares(work: SharedWork) -> Callable[[int, Any], Batches]:
+    """What one Spark task does with its number and its share."""
+    work_of_one = work.run
 
-    Spark's workers collect after each task, and walk through all objects of our modules for it:
-    40 ms of each task. Here the collection after the task before has just ended, so what is alive
-    stays. Repeated only when modules were loaded since.
-    """
-    loaded = len(sys.modules)
-    if loaded != _loaded_modules.get("frozen"):
-        _loaded_modules["frozen"] = loaded
-        gc.freeze()
+    def run(number: int, share: object) -> Batches:
+        spare_collections()
+        return work_of_one(TaskTry(number, this_task().failed_before), share)
+
+    return run
 
 
 def run_tasks(
@@ -154,6 +162,21 @@ def collect(
             spark.interruptAll()
 
     return call_spark(spark, config, run, watch=watch, cancel=cancel)
+
+
+def _run_plain(
+    job: PlainJob, spark: SparkSession, config: Config, *, title: str, watch: Watch
+) -> pa.Table:
+    """As `collect`, for a job without a DataFrame."""
+
+    def run() -> pa.Table:
+        describe_jobs(spark, title)
+        try:
+            return job.run()
+        except Exception as error:
+            raise from_task(error) from error
+
+    return call_spark(spark, config, run, watch=watch, cancel=job.cancel)
 
 
 def describe_jobs(spark: SparkSession, title: str) -> None:

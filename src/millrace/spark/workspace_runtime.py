@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millrace.config import Config
 from millrace.execute.task_folders import Folders
@@ -21,6 +21,7 @@ from millrace.journal.api import Journals, broker_of
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.pipeline.core.job_model import OtherWorkspace
 from millrace.shuffle import runs
+from millrace.shuffle.catalog import run_catalog
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.open_workspaces import note_opened
 from millrace.storage.store import Store
@@ -44,6 +45,16 @@ if TYPE_CHECKING:
     from millrace.spark.workspace_datasets import WorkspaceDatasets
 
 
+class Closable(Protocol):
+    """A server, which ends with the workspace."""
+
+    def close(self) -> None:
+        """Stop serving."""
+
+
+StartPages = Callable[["WorkspaceRuntime"], tuple[str, Closable]]
+
+
 class WorkspaceRuntime:
     """An open workspace, for the rest of the package."""
 
@@ -63,13 +74,14 @@ class WorkspaceRuntime:
         self.config = config
         self.broker = broker
         self._accept_loss: AcceptLoss = accept_loss
-        self._ledger = ledger
+        self.ledger = ledger
         self._spark = spark
         self._has_started_spark = False
         self.is_closed = False
         self._agents: tuple[Agents, KeepAlive] | None = None
         self._datasets: WorkspaceDatasets | None = None
         self._opening = threading.Lock()
+        self._pages: tuple[str, Closable] | None = None
         note_opened(self)
         self._journals = WorkspaceJournals(
             self._owned_workspace,
@@ -177,7 +189,7 @@ class WorkspaceRuntime:
     def open_shuffle(self, query_id: int | str, stage_id: int) -> Shuffle:
         """A finished shuffle, with what fetches the map outputs that other hosts keep."""
         self.home.look()
-        run = runs.resolve(self.store, query_id)
+        run = run_catalog.resolve(self.store, query_id)
         manifest = runs.read_manifest(self.store, run, StageId(stage_id))
         shuffle = Shuffle(manifest=manifest, stores={None: self.store}, frame_of=self.shuffle_frame)
         folders = {choice.folder for choice in manifest.chosen if choice.folder is not None}
@@ -197,7 +209,7 @@ class WorkspaceRuntime:
             config=self.config,
             agents=lambda: self._reachable_agents()[0],
             open_shuffle=self.open_shuffle,
-            ledger=self._ledger,
+            ledger=self.ledger,
         )
 
     def shuffle_frame(self, shuffle: Shuffle) -> DataFrame:
@@ -212,9 +224,20 @@ class WorkspaceRuntime:
 
         return read_source(self.spark, self.path, {"broker": self.broker, **options})
 
+    def served_pages(self, start: StartPages) -> str:
+        """The address of the pages of this workspace, which are served from now on."""
+        with self._opening:
+            if self._pages is None:
+                self._pages = start(self)
+            return self._pages[0]
+
     def close(self) -> None:
         """Close everything; stop Spark if it was started here."""
         self.is_closed = True
+        with self._opening:
+            pages, self._pages = self._pages, None
+        if pages is not None:
+            pages[1].close()
         self._journals.close()
         with self._opening:
             opened, self._agents = self._agents, None
@@ -259,7 +282,7 @@ class WorkspaceRuntime:
             loopback=self._is_local(),
             joins_only=not self._is_reachable(),
             accept_loss=self._accept_loss,
-            ledger=self._ledger,
+            ledger=self.ledger,
             upkeep=self.care.look_after,
         )
 

@@ -40,10 +40,9 @@ _NULL_PASSED_ON_BY: Final = frozenset(
 def parts_of(condition: Expression, schema: pa.Schema) -> list[Expression]:
     """The parts of a condition that are joined by AND, in their order.
 
-    Sums of literals are calculated in parts that can fail: `year = 2001 + 1` cannot.
+    Sums of literals are calculated: `year = 2001 + 1` cannot fail, and can be guessed.
     """
-    parts = _parts(condition, schema)
-    return [_folded(part, schema) if part.raises else part for part in parts]
+    return [_folded(part, schema) for part in _parts(condition, schema)]
 
 
 def _parts(condition: Expression, schema: pa.Schema) -> list[Expression]:
@@ -61,6 +60,8 @@ def _parts(condition: Expression, schema: pa.Schema) -> list[Expression]:
 
 
 def _folded(part: Expression, schema: pa.Schema) -> Expression:
+    if not any(symbol in part.text for symbol in "+-*"):
+        return part
     tree = read(part.text)
     if tree.find(*_CALCULATED) is None:
         return part

@@ -303,7 +303,8 @@ def _subquery(message: Any) -> exp.Expression:  # noqa: ANN401 - as above
     if use is None or message.plan_id >= 0:  # Numbers of datasets are below 0.
         raise NotNative("a DataFrame as a column has no form in SQL", fix="use SQL text")
     number = exp.Literal.number(-message.plan_id)
-    values = [expression_tree(value) for value in message.in_subquery_values]
+    # PySpark 4.0 has no such field.
+    values = [expression_tree(value) for value in getattr(message, "in_subquery_values", ())]
     return exp.Anonymous(this=SUBQUERY, expressions=[exp.Var(this=use), number, *values])
 
 

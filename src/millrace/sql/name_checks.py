@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from millrace.errors import UserError
 from millrace.keys import HashPartitioner
+from millrace.sql.sql_mode import folded
 from millrace.text import did_you_mean, listed
 
 Named = TypeVar("Named", bound=tuple[str, object])
@@ -27,6 +28,17 @@ def name_list(given: str | Sequence[str] | None) -> tuple[str, ...]:
             "  to fix: give the name of a column, or a list of names"
         )
     return tuple(names)
+
+
+def check_unique_labels(labels: Sequence[str], call: str) -> None:
+    """Files cannot have two columns of one name, in any case."""
+    lowered = [folded(label) for label in labels]
+    doubled = [label for label in labels if lowered.count(folded(label)) > 1]
+    if doubled:
+        raise UserError(
+            f"{call}: there are two columns of one name\n  found: {', '.join(doubled)}\n"
+            "  to fix: give one of them another name, as with toDF or rename"
+        )
 
 
 def named_texts(

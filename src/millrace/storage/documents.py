@@ -69,7 +69,11 @@ class Document:
 
     def wholes(self, name: str) -> tuple[int, ...]:
         """A list of whole numbers."""
-        return tuple(_whole(name, value) for value in self.items(name))
+        values = self.items(name)
+        # There may be very many, and hardly ever is one of them wrong.
+        if set(map(type, values)) == {int} and min(values) >= 0 and max(values) <= _WHOLE_MAX:
+            return tuple(values)
+        return tuple(_whole(name, value) for value in values)
 
     def items(self, name: str) -> list[Any]:
         """A list."""

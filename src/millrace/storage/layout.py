@@ -2,12 +2,14 @@
 
     shuffle/{query_id}/query.json
     shuffle/{query_id}/alive
-    shuffle/{query_id}/{stage_id}/manifest.json
+    shuffle/{query_id}/{stage_id}/manifest.json, entries.bin
     shuffle/{query_id}/{stage_id}/reusing.json
-    shuffle/{query_id}/{stage_id}/{map_task}/{attempt}/part-{reduce}.ipc  or  data.ipc
+    shuffle/{query_id}/{stage_id}/{map_task}/{attempt}/data.ipc (before: part-{reduce}.ipc)
     shuffle/{query_id}/{stage_id}/{map_task}/{attempt}/index.json, index.bin
+    merged/{digest}.ipc
     inputs/{digest}.arrow, inputs/{digest}.used
     fingerprints/{family}/{fingerprint}/{query_id}-{stage_id}-{map_task}-{attempt}
+    fingerprints/{family}/newest
 
 Invariant: every path is relative to the workspace, uses `/`, and contains no part that came from
 a user or the network except numbers and hexadecimal digits.
@@ -32,13 +34,17 @@ from millrace.ids import (
 WORKSPACE_FILE: Final = "workspace.json"
 SHUFFLE: Final = "shuffle"
 FINGERPRINTS: Final = "fingerprints"
+NEWEST: Final = "newest"
 INPUTS: Final = "inputs"
+MERGED: Final = "merged"
 TRASH: Final = "trash"
 SPILL: Final = "spill"
+TABLE_WRITES: Final = "table-writes"
 QUERY_FILE: Final = "query.json"
 ALIVE_FILE: Final = "alive"
 MANIFEST_FILE: Final = "manifest.json"
 REUSING_FILE: Final = "reusing.json"
+ENTRIES_FILE: Final = "entries.bin"
 INDEX_BIN: Final = "index.bin"
 INDEX_JSON: Final = "index.json"
 DATA_FILE: Final = "data.ipc"
@@ -73,6 +79,16 @@ def manifest_path(query_id: QueryId, stage_id: StageId) -> str:
     return f"{stage_folder(query_id, stage_id)}/{MANIFEST_FILE}"
 
 
+def entries_path(query_id: QueryId, stage_id: StageId) -> str:
+    """File with the entries of all map outputs that count, partition by partition."""
+    return f"{stage_folder(query_id, stage_id)}/{ENTRIES_FILE}"
+
+
+def merged_name(digest: str) -> str:
+    """Name of an object that has several map outputs."""
+    return f"{_hex(digest)}.ipc"
+
+
 def reusing_path(query_id: QueryId, stage_id: StageId) -> str:
     """File that names the older attempts a running stage relies on."""
     return f"{stage_folder(query_id, stage_id)}/{REUSING_FILE}"
@@ -96,6 +112,11 @@ def part_file(reduce_partition: ReducePartition) -> str:
 def family_folder(family: str) -> str:
     """Folder of all fingerprints that the same inputs ever had."""
     return f"{FINGERPRINTS}/{_hex(family)}"
+
+
+def newest_path(family: str) -> str:
+    """File that names the attempt that was noted last for the same inputs."""
+    return f"{family_folder(family)}/{NEWEST}"
 
 
 def fingerprint_folder(family: str, fingerprint: Fingerprint) -> str:

@@ -2,8 +2,9 @@
 
 pyarrow passes no time limits to the clients of Azure and Google, and a server that accepts a
 connection and stays silent holds them for minutes, or for good. Invariant: no call takes longer
-than `Config.gone_after`, with all requests and tries of the client in it. A call that was given up
-may still be carried out, as one whose answer is lost; callers have to be able to repeat it.
+than `Config.gone_after`, with all requests and tries, the client's and ours, in it. A call that was
+given up may still be carried out, as one whose answer is lost; callers have to be able to repeat
+it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import S3Unreachable
 from millrace.limits import MIB
+from millrace.storage.repeated_calls import repeated
 from millrace.wakeup import WorkerThread
 
 PIECE_BYTES: Final = 16 * MIB
 """What is written or read in one call, which has to end within the limit."""
+_SHORT_SHARE: Final = 1 / 4
 _Answer = TypeVar("_Answer")
 Within = Callable[[Callable[[], _Answer]], _Answer]
 
@@ -31,9 +34,27 @@ class LimitedCalls:
     def __init__(self, place: str, config: Config) -> None:
         """`place` is the store as people know it."""
         self._place, self._limit_ms = place, ms(config.gone_after)
+        self._tries_max = config.s3_tries_max
 
     def __call__(self, call: Callable[[], _Answer]) -> _Answer:
         """Call it; what it raises is raised here."""
+        return self._within(call, self._limit_ms / 1000)
+
+    def repeated(self, call: Callable[[], _Answer], *, is_short: bool = True) -> _Answer:
+        """The same for a call that may be carried out twice: it is made again after an error.
+
+        Silence is an error too: the client of Azure may wait on a connection that was closed. Each
+        try of a short call has a quarter of the time that is left.
+        """
+        share = _SHORT_SHARE if is_short else 1
+        return repeated(
+            lambda left_s: self._within(call, left_s * share),
+            (OSError, S3Unreachable),
+            tries_max=self._tries_max,
+            limit_s=self._limit_ms / 1000,
+        )
+
+    def _within(self, call: Callable[[], _Answer], limit_s: float) -> _Answer:
         answers: list[_Answer] = []
         errors: list[BaseException] = []
 
@@ -45,7 +66,7 @@ class LimitedCalls:
 
         thread = WorkerThread(run, "millrace-store")
         thread.start()
-        if not thread.ended.wait(self._limit_ms / 1000):
+        if not thread.ended.wait(limit_s):
             raise S3Unreachable(
                 f"{self._place} gave no answer in {self._limit_ms} ms\n"
                 "  limit: Config.gone_after\n"

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +29,8 @@ from millrace.storage.within import path_within
 from millrace.storage.workspace_file import decode
 
 _DRAFT: Final = ".draft"
+_SURE_NS: Final = 2_000_000_000
+"""A file that did not change for so long has a time of change of its own."""
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -130,6 +132,20 @@ class LocalStore:
             except (FileNotFoundError, NotADirectoryError):
                 return []
 
+    def names_if_few(self, relative: str, most: int) -> list[str] | None:
+        """Names in a folder, or None if there are more than that."""
+        names = self.names(relative)
+        return names if len(names) <= most else None
+
+    def below(self, relative: str) -> list[str]:
+        """Paths of all files below a folder, and of folders with nothing in them."""
+        top = self.path(relative)
+        return [
+            os.path.relpath(os.path.join(above, name), top)
+            for above, folders, names in os.walk(top)
+            for name in (names or ([] if folders or above == top else [""]))
+        ]
+
     def names_after(self, relative: str, name: str) -> list[str]:
         """Names in a folder that sort behind this one, in no order."""
         return [other for other in self.names(relative) if other > name]
@@ -196,6 +212,23 @@ class LocalStore:
         ):
             os.utime(self.path(relative))
 
+    def prints(self, paths: Sequence[str]) -> list[str | None]:
+        """Size, times and number of each file; None of one that changed just now.
+
+        It could change again within one tick of the disk's clock.
+        """
+        sure_ns = time.time_ns() - _SURE_NS
+        return [self._print(path, sure_ns) for path in paths]
+
+    def _print(self, relative: str, sure_ns: int) -> str | None:
+        try:
+            status = os.stat(self.path(relative))
+        except OSError:
+            return None
+        if max(status.st_mtime_ns, status.st_ctime_ns) > sure_ns:
+            return None
+        return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_ino}"
+
     def changed_at_ms(self, relative: str) -> int | None:
         """When a file, or the youngest thing directly in a folder, last changed; None if gone."""
         full = self.path(relative)
@@ -220,7 +253,7 @@ class LocalStore:
         """Remove what a `create` or `replace` that was killed long ago left in a folder."""
         for name in self.names(relative):
             path = f"{relative}/{name}"
-            changed = self.changed_at_ms(path) if name.endswith(_DRAFT) else None
+            changed = self.changed_at_ms(path) if is_draft(name) else None
             if changed is not None and changed <= changed_before_ms:
                 self.remove_file(path)
 
@@ -304,6 +337,11 @@ class LocalStore:
             except FileExistsError:
                 return False
         return True
+
+
+def is_draft(name: str) -> bool:
+    """Whether a file is one that a `create` or `replace` has not finished."""
+    return name.endswith(_DRAFT)
 
 
 def vanished(error: StorageError) -> bool:

@@ -1,7 +1,8 @@
 """The contract of a store: the few operations that the protocol of shuffles is made of.
 
-`storage/local.py` implements it for a folder on a local or shared disk, `storage/object_store.py`
-for a part of a bucket. Writers, readers, reuse and clean-up know only this contract.
+`storage/local.py` implements it for a folder on a local or shared disk,
+`storage/objects/object_store.py` for a part of a bucket. Writers, readers, reuse and
+clean-up know only this contract.
 
 Invariant: a file made by `create` appears whole or not at all, and never replaces another. A name
 that leads outside the store is refused.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Protocol, TypeVar
 
@@ -91,6 +92,15 @@ class Store(Protocol):
     def names(self, relative: str) -> list[str]:
         """Names in a folder, in no order; empty if there is no such folder."""
 
+    def names_if_few(self, relative: str, most: int) -> list[str] | None:
+        """Names in a folder, or None if there are more than that."""
+
+    def below(self, relative: str) -> list[str]:
+        """Paths of all files below a folder, from there on, and of folders with nothing in them.
+
+        Of a bucket this includes the claims on folders.
+        """
+
     def names_after(self, relative: str, name: str) -> list[str]:
         """Names in a folder that sort behind this one, in no order."""
 
@@ -126,6 +136,12 @@ class Store(Protocol):
 
     def touch(self, relative: str) -> None:
         """Set a file's time of change to now, making it if it is missing."""
+
+    def prints(self, paths: Sequence[str]) -> list[str | None]:
+        """Of each file something that is another once the file was written again, at little cost.
+
+        None of those that are not there, and where it is not known well enough or costs too much.
+        """
 
     def changed_at_ms(self, relative: str) -> int | None:
         """When a file, or the youngest thing directly in a folder, last changed; None if gone."""

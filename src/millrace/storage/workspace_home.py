@@ -15,8 +15,8 @@ from millrace.config import Config
 from millrace.errors import UserError, WorkspaceUnknown
 from millrace.storage import layout, modes, workspace_file
 from millrace.storage.local import LocalStore
-from millrace.storage.object_address import is_url
-from millrace.storage.object_store import open_object_store
+from millrace.storage.objects.object_address import is_url
+from millrace.storage.objects.object_store import open_object_store
 from millrace.storage.store import Store
 from millrace.storage.workspace_place import record_place, refuse_copy
 from millrace.storage.workspace_token import check_mode, make

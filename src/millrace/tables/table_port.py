@@ -14,6 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.tables.row_choice import KeyRowsMaker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,13 @@ class TableCommits(Protocol):
         """
 
 
+class TableUpkeep(Protocol):
+    """Looks after a table beside the commits of a sink, in the driver. Nothing depends on it."""
+
+    def after_commit(self, files: int) -> None:
+        """A commit has added so many files: do what is due. The rows of the table do not change."""
+
+
 class TableTarget(Protocol):
     """A table that a sink writes to. It is sent to workers, with its credentials, in memory."""
 
@@ -82,11 +90,20 @@ class TableTarget(Protocol):
     def where(self) -> str:
         """Its address, as people know it; it has no secret."""
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns by which a later row replaces an earlier one; none where rows are added."""
+
     def check(self, schema: pa.Schema, config: Config, *, who: str) -> None:
         """Refuse rows that the table cannot take; make the table if there is none. Repeatable."""
 
     def writer(self, schema: pa.Schema, config: Config, *, who: str) -> TableFileWriter:
         """Writes rows of this schema as files of the table."""
 
-    def commits(self, application: str, config: Config) -> TableCommits:
-        """Commits for this application."""
+    def commits(
+        self, application: str, config: Config, key_rows: KeyRowsMaker | None = None
+    ) -> TableCommits:
+        """Commits for this application; `key_rows` joins rows by key where `keys` are given."""
+
+    def upkeep(self, config: Config) -> TableUpkeep | None:
+        """What is to be done beside commits, if anything."""

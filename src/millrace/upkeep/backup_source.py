@@ -15,8 +15,8 @@ import xxhash
 
 from millrace.storage import layout
 from millrace.storage.local import LocalStore
-from millrace.storage.object_calls import ListedObject
-from millrace.storage.object_store import CLAIM, REMOVED, ObjectStore
+from millrace.storage.objects.object_calls import ListedObject
+from millrace.storage.objects.object_store import CLAIM, REMOVED, ObjectStore
 from millrace.storage.store import Store, storage_errors
 
 _RANGE_BYTES: Final = 8 << 20

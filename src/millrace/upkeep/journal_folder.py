@@ -125,7 +125,7 @@ class LogJournals:
     @contextmanager
     def opened(self, config: Config) -> Iterator[RestingJournals]:
         """See `KeptJournals.opened`."""
-        disk = StoreDisk(self.store, self.folder) if self.store.remote else None
+        disk = StoreDisk(self.store, self.folder, config) if self.store.remote else None
         place = RestingPlace(self.store.path(self.folder), disk)
         with (
             self._copied() as path,
@@ -168,7 +168,7 @@ class NoJournals:
 
 def journal_files(
     store: Store, config: Config, ledger: str | None = None
-) -> KeptJournals | NoJournals:
+) -> FolderJournals | LogJournals | NoJournals:
     """Where the journals of a workspace are. `ledger` is its address, if one was given."""
     kind = broker_address.recorded(store)
     if kind == broker_address.EMBEDDED:

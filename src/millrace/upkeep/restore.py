@@ -30,7 +30,7 @@ from millrace.journal.ledger_log import log_at_rest
 from millrace.journal.ledger_log.decision_log import DecisionLog
 from millrace.storage import documents, layout, modes, workspace_file
 from millrace.storage.local import LocalStore, sync_folder
-from millrace.storage.object_store import PROBE
+from millrace.storage.objects.object_store import PROBE
 from millrace.storage.scratch import own_folder, scratch_folder
 from millrace.storage.store import Store, storage_errors
 from millrace.storage.workspace_home import RESTORING_FILE

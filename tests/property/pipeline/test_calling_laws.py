@@ -16,24 +16,15 @@ from millrace.pipeline.calling.function_caller import FunctionCaller
 from millrace.pipeline.core.hop_rows import HopRows
 
 
-class Nothing:
-    """Hooks that ask for nothing."""
-
-    def delay_s(self, number: int) -> float:
-        return 0.0 * number
-
-    def before_retry(self, number: int) -> float:
-        return 0.0 * number
-
-    def sleep(self, seconds: float) -> None:
-        del seconds
+def at_once(seconds: float) -> None:
+    """Waits for nothing."""
+    del seconds
 
 
 @given(
     st.integers(1, 40),
     st.sets(st.integers(0, 39)),
     st.sampled_from(["row", "batch"]),
-    st.sampled_from(["expensive", "cheap"]),
     st.integers(0, 2),
 )
 @settings(max_examples=examples(200), deadline=None)
@@ -41,7 +32,6 @@ def test_only_the_rows_that_raise_are_left_out(
     count: int,
     poison: set[int],
     kind: Literal["row", "batch"],
-    cost: str,
     retries: int,
 ) -> None:
     calls = 0
@@ -64,13 +54,12 @@ def test_only_the_rows_that_raise_are_left_out(
         "f",
         many if kind == "batch" else one,
         rows=kind,
-        expensive=cost == "expensive",
         retries=retries,
         on_error="skip",
     )
     batch = pa.record_batch({"x": pa.array(range(count), pa.int64())})
     caller = FunctionCaller.of(hop(step), step, QUICK, workspace="/nowhere", job_id="one")
-    found = call_for(caller, HopRows(batch, np.arange(count)), 1, Nothing())
+    found = call_for(caller, HopRows(batch, np.arange(count)), 1, at_once)
     bad = sorted(value for value in poison if value < count)
 
     assert found.done == count

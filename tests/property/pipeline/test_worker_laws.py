@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -48,7 +49,10 @@ class Plan:
     is_fused: bool
     """Whether the cheap step runs in the hop of the expensive one."""
     is_far: bool
-    """Whether publishing and calls take so long that intents are recorded ahead."""
+    """Whether publishing and calls take a while."""
+    has_budget: bool
+    concurrency: int
+    is_ordered: bool
 
 
 DEATHS = st.tuples(st.integers(2, 9), st.booleans())
@@ -65,6 +69,9 @@ PLANS = st.builds(
     workers=st.integers(1, 2),
     is_fused=st.booleans(),
     is_far=st.sampled_from([False, False, False, True]),
+    has_budget=st.booleans(),
+    concurrency=st.sampled_from([1, 1, 3]),
+    is_ordered=st.booleans(),
 )
 CALL_S, PUBLISH_S = 0.004, 0.0015
 
@@ -83,9 +90,11 @@ class Paid:
     def __init__(self, raising: int, *, is_far: bool) -> None:
         self.raising, self.is_far = raising, is_far
         self.called: Counter[int] = Counter()
+        self.lock = threading.Lock()
 
     def pay(self, value: int) -> int:
-        self.called[value] += 1
+        with self.lock:
+            self.called[value] += 1
         if self.is_far:
             time.sleep(CALL_S)
         if self.raising and value % self.raising == 1 and self.called[value] == 1:
@@ -113,8 +122,9 @@ def job(plan: Plan, paid: Paid) -> list[Hop]:
         expensive=True,
         batch_rows=plan.batch_rows,
         retries=plan.batch_rows + 1,
-        # Calls of a budget are not recorded ahead.
-        max_calls=None if plan.is_far else 100_000,
+        max_calls=100_000 if plan.has_budget else None,
+        concurrency=1 if plan.is_batch else plan.concurrency,
+        ordered=plan.is_ordered,
     )
     plus, some = map_step("plus", plus_one, batch_rows=7), filter_step(f"x % {plan.modulus} = 0")
     if plan.is_fused:
@@ -137,8 +147,9 @@ def test_every_row_comes_out_once_whatever_dies(plan: Plan) -> None:
     whole = FarBroker() if plan.is_far else MemoryBroker()
     paid = Paid(plan.raising, is_far=plan.is_far)
     fill(whole, range(plan.rows), partitions=plan.partitions)
-    far = {"job_turn_ms": 60, "job_ahead_ms": 1}
-    config = QUICK.with_options(job_idle_ms=1, **(far if plan.is_far else {"job_turn_ms": 5}))
+    config = QUICK.with_options(
+        job_idle_ms=1, job_linger_ms=1, job_turn_ms=60 if plan.is_far else 5
+    )
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), job(plan, paid), config, whole, judge=whole)
         died = 0
@@ -157,8 +168,8 @@ def test_every_row_comes_out_once_whatever_dies(plan: Plan) -> None:
     found = totals(whole, "f")
 
     assert sorted(output(whole, "f")) == sorted(-value for value in wanted)
-    batch_calls = (1 + plan.is_far) * (1 if plan.is_batch else plan.batch_rows)
-    assert found.in_doubt <= died * plan.workers * batch_calls
+    recorded = 2 if plan.is_batch else max(plan.batch_rows, plan.concurrency + 1)
+    assert found.in_doubt <= died * plan.workers * 2 * recorded
     if not plan.is_batch:
         usual = {value: 1 + (plan.raising > 0 and value % plan.raising == 1) for value in wanted}
         again = sum(count - usual[value] for value, count in paid.called.items())

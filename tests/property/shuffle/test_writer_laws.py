@@ -1,4 +1,4 @@
-"""Laws of writing and reading, for any rows, partitioner, cut and form."""
+"""Laws of writing and reading, for any rows, partitioner, and cut."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.shuffle.shuffle_kit import BOTH_FORMS, column, read_all, to_partition, write
+from tests.unit.shuffle.shuffle_kit import column, read_all, to_partition, write
 
+from millrace.config import Config
 from millrace.ids import AttemptId
 from millrace.keys import (
     BroadcastPartitioner,
@@ -111,36 +112,32 @@ def cut(table: pa.Table, places: list[int]) -> list[pa.RecordBatch]:
     st.sampled_from([4 * 1024, 64 * 1024, 1024**2]),
     st.sampled_from(["none", "lz4", "zstd"]),
 )
-def test_both_forms_have_each_row_where_the_partitioner_puts_it_in_input_order(
+def test_each_row_is_where_the_partitioner_puts_it_in_input_order(
     table: pa.Table, by: Partitioner, places: list[int], memory: int, compression: str
 ) -> None:
     limits = {"task_memory_bytes_max": memory, "compression": compression}
-    found: list[list[list[dict[str, Any]]]] = []
-    for form, config in BOTH_FORMS.items():
-        with workspace() as store:
-            index = write(
-                store,
-                ATTEMPT,
-                cut(table, places),
-                schema=table.schema,
-                by=by,
-                config=config.with_options(
-                    **limits, part_files_max=10_000 if form == "part files" else 1
-                ),
-            )
-            found.append(read_all(store, index))
-            assert [meta.rows for meta in index.partitions] == [len(rows) for rows in found[-1]]
+    with workspace() as store:
+        pieces = cut(table, places)
+        index = write(
+            store,
+            ATTEMPT,
+            pieces,
+            schema=table.schema,
+            by=by,
+            config=Config().with_options(**limits),
+        )
+        found = read_all(store, index)
+        assert [meta.rows for meta in index.partitions] == [len(rows) for rows in found]
 
-    assert found[0] == found[1]
     rows = table.to_pylist()
     if isinstance(by, BroadcastPartitioner):
-        assert found[0] == [rows] * by.partitions
+        assert found == [rows] * by.partitions
     elif table.num_rows:
         ids = by.ids(table.combine_chunks().to_batches()[0], 0).tolist()
         expected: list[list[dict[str, Any]]] = [[] for _ in range(by.partitions)]
         for row, partition in zip(rows, ids, strict=True):
             expected[partition].append(row)
-        assert found[0] == expected
+        assert found == expected
 
 
 @LAW
@@ -176,17 +173,16 @@ def test_a_partition_s_rows_do_not_depend_on_how_much_was_held(
     total = int(starts[-1])
     expected = [list(range(remainder, total, 3)) for remainder in range(3)]
 
-    for config in BOTH_FORMS.values():
-        with workspace() as store, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(payload, "BATCH_ROWS_MIN", batch_rows_min)
-            index: MapTaskIndex = write(
-                store,
-                ATTEMPT,
-                batches,
-                schema=schema,
-                by=by,
-                config=config.with_options(task_memory_bytes_max=2048),
-            )
-            assert [[row["x"] for row in part] for part in read_all(store, index)] == expected
-            for meta in index.partitions:
-                assert meta.batches <= max(1, meta.rows // batch_rows_min)
+    with workspace() as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(payload, "BATCH_ROWS_MIN", batch_rows_min)
+        index: MapTaskIndex = write(
+            store,
+            ATTEMPT,
+            batches,
+            schema=schema,
+            by=by,
+            config=Config(task_memory_bytes_max=2048),
+        )
+        assert [[row["x"] for row in part] for part in read_all(store, index)] == expected
+        for meta in index.partitions:
+            assert meta.batches <= max(1, meta.rows // batch_rows_min)

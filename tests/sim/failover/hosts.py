@@ -26,6 +26,7 @@ from millrace.wakeup import WakeUp
 FOLDER = "j"
 NEVER_DUE = 1 << 30
 CONFIG = Config(
+    journal_commit_gather_ms_max=1,  # Steps wait for real time here.
     owner_lease="6s",
     ledger_snapshot_records=NEVER_DUE,
     ledger_retry_ms=400,

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from millrace.cli.main import cli
+from millrace.cli.state.ui_command import WithDefault
 
 ROOT = Path(__file__).parents[3]
 COMMANDS_SHOWN_MIN = 20
@@ -80,6 +81,8 @@ def test_a_command_that_a_page_shows_is_one_that_there_is(page: str, line: str) 
         words.pop(0)
     command: click.Command = cli
     while isinstance(command, click.Group) and words:
+        if isinstance(command, WithDefault):
+            words = command.named(words)
         assert words[0] in command.list_commands(click.Context(command)), f"{page}: {line}"
         command = child(command, words.pop(0))
     context = click.Context(command, info_name="millrace", resilient_parsing=True)

@@ -14,7 +14,7 @@ import millrace as mr
 from millrace.cli.main import cli
 from millrace.errors import UserError
 from millrace.pipeline.core import hops
-from millrace.pipeline.core.call_records import Totals
+from millrace.pipeline.paid.call_records import Totals
 from millrace.workspace import runtime_of
 
 

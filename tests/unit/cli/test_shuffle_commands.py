@@ -120,7 +120,7 @@ def test_show_makes_the_skewed_partition_visible(ws: Workspace) -> None:
 def test_verify_exits_with_one_and_names_the_file_when_a_byte_is_flipped(ws: Workspace) -> None:
     run = make_run(ws)
     assert call("shuffle", "verify", ws.path, run).exit_code == 0
-    victim = next(Path(ws.path).glob("shuffle/*/*/*/*/part-*.ipc"))
+    victim = next(Path(ws.path).glob("shuffle/*/*/*/*/data.ipc"))
     data = bytearray(victim.read_bytes())
     data[-20] ^= 4
     victim.write_bytes(data)
@@ -131,6 +131,17 @@ def test_verify_exits_with_one_and_names_the_file_when_a_byte_is_flipped(ws: Wor
     document = json.loads(found.output)
     assert document["ok"] is False
     assert victim.name in document["problems"][0]
+
+
+def test_index_prints_what_a_map_output_consists_of(ws: Workspace) -> None:
+    run = make_run(ws)
+    found = json.loads(call("shuffle", "index", ws.path, f"{run}/0/0/1").output)
+
+    assert sum(part["rows"] for part in found["partitions"]) > 0
+    assert {part["file"] for part in found["partitions"]} <= {None, "data.ipc"}
+    wrong = call("shuffle", "index", ws.path, "7")
+    assert wrong.exit_code != 0
+    assert "'7' is no attempt" in str(wrong.exception)
 
 
 def test_read_prints_rows_of_a_partition_and_only_the_columns_asked_for(ws: Workspace) -> None:

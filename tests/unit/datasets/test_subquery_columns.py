@@ -71,18 +71,6 @@ CASES: dict[str, Question] = {
     "SELECT * FROM c ORDER BY EXISTS (SELECT * FROM o WHERE o.k = c.k), k DESC LIMIT 2": (
         lambda o, c: c.orderBy(o.where(o.k == c.k).exists(), F.col("k").desc()).limit(2)
     ),
-    "SELECT * FROM o WHERE k IN (SELECT k FROM c)": lambda o, c: o.where(
-        F.col("k").isin(c.select("k"))
-    ),
-    "SELECT * FROM o WHERE k IS NOT NULL AND k NOT IN (SELECT k FROM c WHERE k > 1)": (
-        lambda o, c: o.where(~o.k.isin(c.where("k > 1").select("k")))
-    ),
-    "SELECT * FROM o WHERE (k, v) IN (SELECT k, k * 10 FROM c)": lambda o, c: o.where(
-        F.struct("k", "v").isin(c.select("k", c.k * 10))
-    ),
-    "SELECT v, coalesce(k + 1 IN (SELECT k FROM c), false) FROM o": lambda o, c: o.select(
-        "v", (o.k + 1).isin(c.select("k"))
-    ),
     "SELECT * FROM c WHERE EXISTS (SELECT * FROM o WHERE upper(name) < 'B' AND v = 20)": (
         lambda o, c: c.where(
             o.where((F.upper(F.col("name").outer()) < "B") & (F.col("v") == 20)).exists()
@@ -115,6 +103,21 @@ CASES: dict[str, Question] = {
         .zip(groups.select("s", "k"))
     ),
 }
+AMONG = {
+    "SELECT * FROM o WHERE k IN (SELECT k FROM c)": lambda o, c: o.where(
+        F.col("k").isin(c.select("k"))
+    ),
+    "SELECT * FROM o WHERE k IS NOT NULL AND k NOT IN (SELECT k FROM c WHERE k > 1)": (
+        lambda o, c: o.where(~o.k.isin(c.where("k > 1").select("k")))
+    ),
+    "SELECT * FROM o WHERE (k, v) IN (SELECT k, k * 10 FROM c)": lambda o, c: o.where(
+        F.struct("k", "v").isin(c.select("k", c.k * 10))
+    ),
+    "SELECT v, coalesce(k + 1 IN (SELECT k FROM c), false) FROM o": lambda o, c: o.select(
+        "v", (o.k + 1).isin(c.select("k"))
+    ),
+}
+"""Of values among the rows of a dataset, which PySpark has since 4.1."""
 
 
 def answer(dataset: mr.Dataset) -> list[str]:
@@ -127,13 +130,21 @@ def answer(dataset: mr.Dataset) -> list[str]:
     return sorted(str(tuple(row.values())) for row in table.to_pylist())
 
 
-@pytest.mark.parametrize("text", CASES)
-def test_a_dataset_in_another_has_the_rows_of_the_subquery(text: str) -> None:
+def of_the_text(text: str) -> list[str]:
     with duckdb.connect() as db:
         db.register("o", ORDERS)
         db.register("c", CUSTOMERS)
-        expected = sorted(str(row) for row in db.sql(text).fetchall())
-    assert answer(CASES[text](rows(ORDERS), rows(CUSTOMERS))) == expected
+        return sorted(str(row) for row in db.sql(text).fetchall())
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_a_dataset_in_another_has_the_rows_of_the_subquery(text: str) -> None:
+    assert answer(CASES[text](rows(ORDERS), rows(CUSTOMERS))) == of_the_text(text)
+
+
+@pytest.mark.parametrize("text", AMONG)
+def test_values_among_the_rows_of_a_dataset_are_those_of_the_subquery(text: str) -> None:
+    assert answer(AMONG[text](rows(ORDERS), rows(CUSTOMERS))) == of_the_text(text)
 
 
 def test_a_dataset_that_names_columns_around_it_has_no_rows_alone() -> None:

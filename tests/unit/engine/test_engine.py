@@ -45,5 +45,7 @@ def test_joins_of_streams_run_in_the_order_they_are_written_in(tmp_path: Path) -
     (streamed,) = engine.run(asked, {"input_0": stream}, setting)
     (alone,) = engine.run(asked, {}, setting)
 
-    assert streamed["setting"].to_pylist() == ["join_order,late_materialization"]
+    assert streamed["setting"].to_pylist() == [
+        "join_order,late_materialization,partial_aggregate_pushdown"
+    ]
     assert alone["setting"].to_pylist() == ["late_materialization"]

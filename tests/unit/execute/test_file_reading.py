@@ -37,8 +37,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     count, borrowed = Counted(), duckdb_instances.borrowed
 
     @contextmanager
-    def profiled(*settings: Any) -> Iterator[duckdb.DuckDBPyConnection]:  # noqa: ANN401 - passed on
-        with borrowed(*settings) as connection:
+    def profiled(*settings: Any, **named: Any) -> Iterator[duckdb.DuckDBPyConnection]:  # noqa: ANN401 - passed on
+        with borrowed(*settings, **named) as connection:
             connection.execute("SET enable_profiling = 'no_output'")
             yield connection
             profile = json.loads(connection.get_profiling_information(format="json"))

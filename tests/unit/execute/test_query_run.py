@@ -17,12 +17,13 @@ import millrace as mr
 from millrace.datasets.dataset import Dataset
 from millrace.errors import TaskFailed
 from millrace.execute.lost_outputs import Lost
-from millrace.execute.map_task import finished_results, write_rows
+from millrace.execute.map_task import write_rows
 from millrace.execute.query_run import QueryRun
 from millrace.execute.shuffle_run import ShuffleRequest, map_stage
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_folders import Folders
 from millrace.execute.task_runner import TaskTry, TaskWork, Watch
+from millrace.execute.tasks.task_results import finished_results
 from millrace.ids import AttemptId, QueryId, StageId
 from millrace.keys import RoundRobinPartitioner
 from millrace.plan.nodes.node import Node
@@ -43,6 +44,9 @@ class HereRunner:
         self._tries = tries
 
     def slots(self) -> int:
+        return 2
+
+    def slots_of_host(self) -> int:
         return 2
 
     def run(
@@ -133,7 +137,7 @@ def test_a_lost_output_is_made_again_and_the_rest_is_reused(
     expected = pa.Table.from_batches(run.batches())
 
     attempt = run.answer.manifest.chosen[0].attempt
-    for file in Path(workspace.store.root, "shuffle", str(attempt)).glob("part-*.ipc"):
+    for file in Path(workspace.store.root, "shuffle", str(attempt)).glob("data.ipc"):
         file.unlink()
 
     assert pa.Table.from_batches(run.batches()) == expected

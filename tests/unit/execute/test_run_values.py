@@ -17,8 +17,9 @@ from millrace.engine.run_values import OF_THIS_DAY, OF_THIS_RUN, RunMoment
 from millrace.errors import TaskFailed
 from millrace.execute import query_run
 from millrace.execute.explain_query import forecast_reuse
-from millrace.execute.query_run import QueryRun, stages_of
+from millrace.execute.query_run import QueryRun
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.stage_tasks import stages_of
 from millrace.execute.task_folders import Folders
 from millrace.plan.nodes.node import Node
 from millrace.transport.agent.keep_alive import KeepAlive

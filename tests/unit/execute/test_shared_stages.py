@@ -119,7 +119,7 @@ def test_shared_rows_that_are_lost_are_made_again_once_for_all_readers(
                 if f"stage {number + 2} of" in title and not self.lost:
                     self.lost = True
                     (folder,) = Path(shuffles.store.root, "shuffle", "1").glob(str(number))
-                    for file in folder.glob("*/*/part-*.ipc"):
+                    for file in folder.glob("*/*/data.ipc"):
                         file.unlink()
                 return super().run(*args, title=title, **more)  # type: ignore[arg-type]
 

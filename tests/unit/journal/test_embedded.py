@@ -8,11 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.unit.journal.journal_kit import FILES, SCHEMA, Hands, column, read_all, values, written
 
-from millrace.config import Config
+from millrace.config import MIB, Config
 from millrace.durations import ms
 from millrace.errors import (
     AlreadyOwned,
@@ -51,6 +52,34 @@ def ledger_rows(folder: Path, query: str) -> list[tuple[object, ...]]:
         return db.execute(query).fetchall()
     finally:
         db.close()
+
+
+def test_idle_moments_give_back_what_deleted_rows_took_in_the_ledger(tmp_path: Path) -> None:
+    broker = opened(tmp_path, Config(journal_waiting_bytes_max=64 * MIB))
+    broker.create("kept", SCHEMA)
+    broker.append("kept", column([1]))
+    broker.create("much", SCHEMA)
+    for seed in range(300):
+        # They do not compress.
+        numbers = np.random.default_rng(seed).integers(2**62, size=2_000)
+        broker.append("much", column(numbers.tolist()))
+    broker.delete("much")
+    full = ledger_pages(tmp_path)
+
+    broker.tidy()
+    after_one = ledger_pages(tmp_path)
+    broker.tidy()
+
+    assert full > 5_000, "the rows wait in the ledger"
+    assert full - 4_200 <= after_one < full - 3_000, "one idle moment does a part of it"
+    assert ledger_pages(tmp_path) < 1_200, "what is kept is used again soon"
+    assert read_all(broker, "kept") == [1]
+    broker.close()
+
+
+def ledger_pages(folder: Path) -> int:
+    [(pages,)] = ledger_rows(folder, "PRAGMA page_count")
+    return int(str(pages))
 
 
 def test_small_appends_ride_in_the_ledger_and_are_moved_out_by_tidy(tmp_path: Path) -> None:

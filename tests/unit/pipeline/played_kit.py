@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from millrace.journal.broker import Broker
-from millrace.pipeline.core import call_records, dead_letters, hops, job_events
-from millrace.pipeline.core.call_records import CallRecord, CallRecordKind, Totals
+from millrace.pipeline.core import dead_letters, hops, job_events
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_record import RECORDED, JobPart, JobRecord
+from millrace.pipeline.paid import call_records
+from millrace.pipeline.paid.call_records import CallRecord, CallRecordKind, Totals
 from millrace.pipeline.report.run_history import RunHistory
 
 ROWS = pa.schema([("n", pa.int64())])

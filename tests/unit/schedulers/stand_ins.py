@@ -53,9 +53,6 @@ class ConfigurableResource:
         vars(self).update(given)
 
 
-MetadataValue = SimpleNamespace(path=lambda path: f"path {path}")
-
-
 class MaterializeResult:
     def __init__(self, metadata: dict[str, Any]) -> None:
         self.metadata = metadata
@@ -70,7 +67,6 @@ MODULES = {
         "DagsterExecutionInterruptedError",
         "Failure",
         "MaterializeResult",
-        "MetadataValue",
     ),
 }
 
@@ -98,7 +94,6 @@ def report(state: State, *, rows: int = 80, backlog: int = 0, calls: int = 82) -
         record=JobRecord("paid"),
         steps=(step,),
         runs=(),
-        html="/mill/jobs/paid/report-2.html",
     )
 
 

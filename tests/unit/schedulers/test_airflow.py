@@ -65,12 +65,12 @@ def test_a_finished_job_returns_its_counts_and_the_path_of_its_page(
     with caplog.at_level(logging.INFO):
         found, task = execute(module, arguments={"day": "monday"}, open_options={"ledger": "files"})
 
-    assert (found["state"], found["report"]) == ("finished", "/mill/jobs/paid/report-2.html")
+    assert (found["state"], found["run"]) == ("finished", 2)
     assert found["steps"]["ask"]["calls"] == 82
     assert task.left == {}
     assert (ran[0].arguments, ran[0].options) == ({"day": "monday"}, {"ledger": "files"})
     assert "ask: 80 of 80 rows, 82 calls, 0 rows/s" in caplog.messages
-    assert "page: /mill/jobs/paid/report-2.html" in caplog.text
+    assert "job paid, run 2: finished" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_used_up_budget_says_what_to_do(module: ModuleType, ends: Ends) -> Non
 
     text, _ = failed(module, AirflowFailException)
 
-    assert "to fix: give a higher max_calls" in text
+    assert "to fix: give a higher budget" in text
 
 
 def test_a_task_that_is_killed_before_its_job_begins_runs_none(

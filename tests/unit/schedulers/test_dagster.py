@@ -39,12 +39,12 @@ def test_a_finished_job_becomes_metadata(
     with caplog.at_level(logging.INFO):
         found = run(module, spark="sc://lake", spark_settings={"a": "b"}, ledger="files").metadata
 
-    assert (found["state"], found["report"]) == ("finished", "path /mill/jobs/paid/report-2.html")
+    assert (found["state"], found["run"]) == ("finished", 2)
     assert (found["rows"], found["calls"], found["in_doubt"]) == ({"ask": 80}, 82, 2)
     assert ran[0].arguments == {"day": "monday"}
     assert ran[0].spark == {"a": "b", "spark.remote": "sc://lake"}
     assert ran[0].options == {"broker": "embedded", "ledger": "files"}
-    assert "page: /mill/jobs/paid/report-2.html" in caplog.text
+    assert "job paid, run 2: finished" in caplog.text
 
 
 @pytest.mark.parametrize(

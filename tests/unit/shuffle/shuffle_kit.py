@@ -36,8 +36,6 @@ from millrace.testing.fault_injection import armed
 
 HOUR_MS = 3_600_000
 KILLED = -9
-BOTH_FORMS = {"part files": Config(), "one file": Config(part_files_max=1)}
-"""Limits under which an attempt with more than one partition takes each of the two forms."""
 
 _FORK = multiprocessing.get_context("forkserver")
 _FORK.set_forkserver_preload(["tests.unit.shuffle.shuffle_kit"])
@@ -208,11 +206,11 @@ def _run(function: Callable[..., None], args: tuple[Any, ...], fault: str | None
     function(*args)
 
 
-def child_writes(root: str, where: tuple[int, int, int, int], rows: list[int], form: str) -> None:
+def child_writes(root: str, where: tuple[int, int, int, int], rows: list[int]) -> None:
     """A map task that knows what it was made from."""
     attempt = AttemptId.of(*where)
     # Two batches that are not gathered together, so that there is a split before the last.
-    config = BOTH_FORMS[form].with_options(task_memory_bytes_max=8 * 1024)
+    config = Config(task_memory_bytes_max=8 * 1024)
     table = column(rows)
     write(
         LocalStore(root),
@@ -248,7 +246,7 @@ def child_begins_runs(root: str, number: int, count: int, out: str) -> None:
     Path(out, str(number)).write_text(json.dumps(mine), encoding="utf-8")
 
 
-def child_measures(out: str, form: str, partitions: int, limit: int, total: int) -> None:
+def child_measures(out: str, partitions: int, limit: int, total: int) -> None:
     """Write far more than the limit and say how much memory Arrow held at the most."""
     import tempfile
 
@@ -274,9 +272,7 @@ def child_measures(out: str, form: str, partitions: int, limit: int, total: int)
             batches(),
             schema=schema,
             by=HashPartitioner("x", partitions),
-            config=BOTH_FORMS[form].with_options(
-                task_memory_bytes_max=limit, part_files_max=64 if form == "part files" else 1
-            ),
+            config=Config(task_memory_bytes_max=limit),
         )
     found = {
         "before": before,

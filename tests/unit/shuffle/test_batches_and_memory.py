@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.shuffle.shuffle_kit import BOTH_FORMS, child_measures, in_child, read_all, write
+from tests.unit.shuffle.shuffle_kit import child_measures, in_child, read_all, write
 
 from millrace.config import MIB, Config
 from millrace.ids import AttemptId
@@ -31,21 +31,20 @@ def small_batches(index: MapTaskIndex) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("form", "partitions", "limit", "times"),
+    ("partitions", "limit", "times"),
     [
-        ("part files", 8, 8 * MIB, 20),
-        pytest.param("part files", 64, 4 * MIB, 40, marks=pytest.mark.slow),
-        pytest.param("one file", 8, 4 * MIB, 20, marks=pytest.mark.slow),
-        ("one file", 200, 4 * MIB, 20),
-        pytest.param("one file", 200, 16 * MIB, 20, marks=pytest.mark.slow),
+        (1, 8 * MIB, 20),
+        pytest.param(8, 4 * MIB, 20, marks=pytest.mark.slow),
+        (200, 4 * MIB, 20),
+        pytest.param(200, 16 * MIB, 20, marks=pytest.mark.slow),
     ],
 )
 def test_memory_stays_under_the_limit_however_much_is_written(
-    tmp_path: Path, form: str, partitions: int, limit: int, times: int
+    tmp_path: Path, partitions: int, limit: int, times: int
 ) -> None:
     total = limit * times
 
-    code = in_child(child_measures, str(tmp_path), form, partitions, limit, total)
+    code = in_child(child_measures, str(tmp_path), partitions, limit, total)
 
     assert code == 0
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
@@ -107,9 +106,8 @@ def test_wide_rows_under_a_small_limit_make_large_batches_too(
     assert small_batches(index) == []
 
 
-@pytest.mark.parametrize("form", BOTH_FORMS)
 def test_a_partition_that_gets_a_few_rows_of_each_batch_has_large_batches_too(
-    store: LocalStore, form: str
+    store: LocalStore,
 ) -> None:
     def rows() -> Iterator[pa.RecordBatch]:
         for start in range(0, 2_000_000, 50_000):
@@ -122,7 +120,7 @@ def test_a_partition_that_gets_a_few_rows_of_each_batch_has_large_batches_too(
         rows(),
         schema=pa.schema([("x", pa.int64())]),
         by=rare,
-        config=BOTH_FORMS[form].with_options(task_memory_bytes_max=1 * MIB),
+        config=Config(task_memory_bytes_max=1 * MIB),
     )
 
     assert index.partitions[1].rows == 20_000
@@ -130,12 +128,9 @@ def test_a_partition_that_gets_a_few_rows_of_each_batch_has_large_batches_too(
     assert [row["x"] for row in read_all(store, index)[1]] == list(range(0, 2_000_000, 100))
 
 
-@pytest.mark.parametrize("form", BOTH_FORMS)
-def test_very_wide_rows_do_not_make_batches_without_bound(store: LocalStore, form: str) -> None:
+def test_very_wide_rows_do_not_make_batches_without_bound(store: LocalStore) -> None:
     table = pa.table({"x": range(64), "y": [bytes(512 * 1024)] * 64})
-    limits = BOTH_FORMS[form].with_options(
-        task_memory_bytes_max=16 * MIB, batch_bytes_target=1 * MIB
-    )
+    limits = Config(task_memory_bytes_max=16 * MIB, batch_bytes_target=1 * MIB)
 
     index = write(store, ATTEMPT, table, by=HashPartitioner("x", 2), config=limits)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import pytest
 from tests.unit.shuffle.shuffle_kit import (
@@ -25,6 +27,7 @@ from millrace.config import Config
 from millrace.errors import Corrupt, FormatError
 from millrace.ids import AttemptId, QueryId, StageId
 from millrace.shuffle import cleanup, reader, reuse, runs
+from millrace.shuffle.catalog import run_catalog
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.index import MapTaskIndex
 from millrace.storage import layout
@@ -108,11 +111,11 @@ def test_an_attempt_of_a_newer_millrace_is_not_taken_for_a_leftover(store: Local
     attempt = AttemptId.of(1, 0, 0, 1)
     write(store, attempt, column([10]))
     path = folder(store, attempt) / "index.bin"
-    path.write_bytes(b"FFQI\x02\0\0\0" + path.read_bytes()[8:])
+    path.write_bytes(b"FFQI\x03\0\0\0" + path.read_bytes()[8:])
 
     assert clean(store, now=now_ms() + AN_HOUR_LATER) == CleanupReport()
     assert folder(store, attempt).exists()
-    with pytest.raises(FormatError, match="has index version 2"):
+    with pytest.raises(FormatError, match="has index version 3"):
         reader.read_index(store, attempt.task, attempt.attempt)
 
 
@@ -174,7 +177,7 @@ def test_old_runs_are_dropped_and_young_ones_stay(store: LocalStore) -> None:
     assert removed.bytes > 0
     assert values(store, young.id) == [20]
     assert {path for path in everything(store) if path.startswith("shuffle/1/")} == set()
-    assert [run.query_id for run in runs.list_runs(store)] == [2]
+    assert [run.query_id for run in run_catalog.all_runs(store)] == [2]
     assert drop(store) == CleanupReport()
 
 
@@ -226,7 +229,7 @@ def test_numbers_are_not_given_out_again_after_the_newest_run_was_dropped(
 
     assert drop(store).runs == (1, 2, 3)
 
-    assert runs.list_runs(store) == []
+    assert run_catalog.all_runs(store) == []
     assert begin(store) == 4
 
 
@@ -331,3 +334,45 @@ def test_a_clean_up_does_not_take_back_the_mark_of_another(
     assert drop(store, older_than_ms=HOUR_MS).expired == (old.id,)
 
     assert answers == [False]
+
+
+def test_notes_of_table_writes_that_nobody_makes_again_go_when_they_are_old(
+    store: LocalStore,
+) -> None:
+    store.make_folder(layout.TABLE_WRITES)
+    store.replace(f"{layout.TABLE_WRITES}/a.json", b"{}")
+    clean(store, now=now_ms() - HOUR_MS)
+    assert store.names(layout.TABLE_WRITES) == ["a.json"]
+    clean(store, now=now_ms() + HOUR_MS)
+    assert store.names(layout.TABLE_WRITES) == []
+
+
+@dataclass(frozen=True, slots=True)
+class ListingStore(LocalStore):
+    """Counts listings and reads."""
+
+    seen: Counter[str] = field(default_factory=Counter, compare=False)
+
+    def names(self, relative: str) -> list[str]:
+        self.seen["listed"] += 1
+        return LocalStore.names(self, relative)
+
+    def read(self, relative: str) -> bytes | None:
+        self.seen[relative.rpartition("/")[2]] += 1
+        return LocalStore.read(self, relative)
+
+
+@pytest.mark.parametrize("count", [5, 20, 80])
+def test_a_clean_up_that_removes_nothing_lists_each_folder_once_and_reads_no_manifest(
+    store: LocalStore, count: int
+) -> None:
+    for run in range(count):
+        finished_run(store, [run])
+    counting = ListingStore(store.root)
+
+    assert clean(counting).attempts == 0
+
+    # Of each run, its stage, its task and its attempt; its family and its fingerprint.
+    assert counting.seen["listed"] <= 6 * count + 8
+    assert counting.seen[layout.INDEX_BIN] == count
+    assert counting.seen[layout.MANIFEST_FILE] == 0

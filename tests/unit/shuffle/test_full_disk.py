@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.shuffle.shuffle_kit import BOTH_FORMS, column, everything, values, write
+from tests.unit.shuffle.shuffle_kit import column, everything, values, write
 
 from millrace.config import MIB, Config
 from millrace.errors import StorageError
@@ -18,7 +18,6 @@ from millrace.shuffle import reader
 from millrace.shuffle.writer import begin_attempt, write_map_output
 from millrace.storage.local import LocalStore
 
-FORMS = pytest.mark.parametrize("form", BOTH_FORMS)
 ATTEMPT = AttemptId.of(1, 0, 0, 1)
 FULL = "No space left on device(.|\n)*to fix: the disk is full; free space"
 
@@ -55,10 +54,9 @@ def many_rows() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"x": random.integers(0, 2**60, 10_000)})
 
 
-@FORMS
-def test_a_disk_that_fills_up_in_mid_payload_leaves_nothing(small_disk: Path, form: str) -> None:
+def test_a_disk_that_fills_up_in_mid_payload_leaves_nothing(small_disk: Path) -> None:
     store = LocalStore(str(small_disk / "mill"))
-    limits = BOTH_FORMS[form].with_options(task_memory_bytes_max=1 * MIB)
+    limits = Config(task_memory_bytes_max=1 * MIB)
 
     with pytest.raises(StorageError, match=FULL):
         write(
@@ -75,24 +73,21 @@ def test_a_disk_that_fills_up_in_mid_payload_leaves_nothing(small_disk: Path, fo
     assert values(store, ATTEMPT) == [1, 2, 3]
 
 
-@FORMS
 @pytest.mark.parametrize("leave_bytes", [0, 4096, 8192, 12288, 16384])
-def test_a_full_disk_at_any_point_shows_all_or_nothing(
-    small_disk: Path, form: str, leave_bytes: int
-) -> None:
+def test_a_full_disk_at_any_point_shows_all_or_nothing(small_disk: Path, leave_bytes: int) -> None:
     store = LocalStore(str(small_disk / "mill"))
     store.make_folder("shuffle")
     ballast = fill(small_disk, leave_bytes=leave_bytes)
     rows = column(range(400))
 
     try:
-        write(store, ATTEMPT, rows, by=HashPartitioner("x", 2), config=BOTH_FORMS[form])
+        write(store, ATTEMPT, rows, by=HashPartitioner("x", 2))
     except StorageError as error:
         assert "the disk is full" in str(error)  # noqa: PT017 - it may also succeed
         assert reader.latest_attempt(store, ATTEMPT.task) is None
         assert everything(store) == set()
         ballast.unlink()
-        write(store, ATTEMPT, rows, by=HashPartitioner("x", 2), config=BOTH_FORMS[form])
+        write(store, ATTEMPT, rows, by=HashPartitioner("x", 2))
     else:
         assert leave_bytes > 0
 

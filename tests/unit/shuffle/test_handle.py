@@ -8,7 +8,6 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from tests.unit.shuffle.shuffle_kit import (
-    BOTH_FORMS,
     begin,
     choice,
     decide,
@@ -21,14 +20,13 @@ from millrace.ids import AttemptId, FolderId
 from millrace.keys import RoundRobinPartitioner
 from millrace.shuffle import reader
 from millrace.shuffle.handle import Shuffle
-from millrace.shuffle.index import MapTaskIndex, PartitionMeta
+from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.manifest import Manifest
+from millrace.shuffle.partition_entries import PartitionMeta
 from millrace.storage.local import LocalStore
 
-FORMS = pytest.mark.parametrize("form", BOTH_FORMS)
 
-
-def two_tasks(store: LocalStore, form: str = "part files") -> tuple[Manifest, list[MapTaskIndex]]:
+def two_tasks(store: LocalStore) -> tuple[Manifest, list[MapTaskIndex]]:
     begin(store)
     indexes = [
         write(
@@ -36,18 +34,14 @@ def two_tasks(store: LocalStore, form: str = "part files") -> tuple[Manifest, li
             AttemptId.of(1, 0, task, 1),
             pa.table({"x": [10 * task + n for n in range(4)], "y": ["a", "b", None, "d"]}),
             by=RoundRobinPartitioner(2),
-            config=BOTH_FORMS[form],
         )
         for task in range(2)
     ]
     return decide(store, 1, indexes), indexes
 
 
-@FORMS
-def test_a_partition_is_read_over_all_map_tasks_in_their_order(
-    store: LocalStore, form: str
-) -> None:
-    decided, _ = two_tasks(store, form)
+def test_a_partition_is_read_over_all_map_tasks_in_their_order(store: LocalStore) -> None:
+    decided, _ = two_tasks(store)
     shuffle = Shuffle(manifest=decided, stores={None: store})
 
     assert shuffle.read(0)["x"].to_pylist() == [0, 2, 10, 12]
@@ -133,9 +127,8 @@ def test_an_output_in_another_host_s_folder_is_fetched_there(store: LocalStore) 
         Shuffle(manifest=mixed, stores={None: store}).read(0)
 
 
-@FORMS
-def test_verifying_reads_every_byte_and_names_what_is_wrong(store: LocalStore, form: str) -> None:
-    decided, indexes = two_tasks(store, form)
+def test_verifying_reads_every_byte_and_names_what_is_wrong(store: LocalStore) -> None:
+    decided, indexes = two_tasks(store)
     good = Shuffle(manifest=decided, stores={None: store}).verify()
     assert good.ok
     assert good.bytes == decided.partition_bytes[0] + decided.partition_bytes[1]

@@ -14,7 +14,7 @@ from tests.unit.shuffle.shuffle_kit import column, folder, read, to_partition, v
 from millrace.errors import Corrupt, FormatError, MapOutputMissing
 from millrace.ids import LATEST, AttemptId
 from millrace.shuffle import reader
-from millrace.shuffle.index import MapTaskIndex, decode_bin, decode_json, encode_bin, encode_json
+from millrace.shuffle.index import MapTaskIndex, decode_bin, decode_json, encode_json
 from millrace.storage.documents import seal
 from millrace.storage.local import LocalStore
 
@@ -41,7 +41,12 @@ def put(store: LocalStore, changed: dict[str, Any]) -> None:
     """Write both files anew, sealed, so that nothing but the change is wrong."""
     payload = seal({name: value for name, value in changed.items() if name != "checksum"})
     (folder(store, ATTEMPT) / "index.json").write_bytes(payload)
-    (folder(store, ATTEMPT) / "index.bin").write_bytes(encode_bin(payload))
+    (folder(store, ATTEMPT) / "index.bin").write_bytes(version_1(payload))
+
+
+def version_1(payload: bytes) -> bytes:
+    """An `index.bin` as it was before entries had a fixed width."""
+    return b"FFQI" + struct.pack("<II", 1, len(payload)) + payload
 
 
 def complaint(store: LocalStore) -> str:
@@ -53,30 +58,58 @@ def complaint(store: LocalStore) -> str:
     return str(caught.value)
 
 
-def test_the_file_is_magic_version_length_and_json(index: MapTaskIndex, binary: Path) -> None:
+def test_the_file_is_magic_version_length_a_document_and_entries(
+    index: MapTaskIndex, binary: Path
+) -> None:
     data = binary.read_bytes()
 
     assert data[:4] == b"FFQI"
-    assert struct.unpack("<II", data[4:12]) == (1, len(data) - 12)
-    assert data[12:] == (binary.parent / "index.json").read_bytes()
-    found = json.loads(data[12:])
+    version, length = struct.unpack("<II", data[4:12])
+    assert version == 2
+    found = json.loads(data[12 : 12 + length])
     assert found["query_id"] == 1
     assert found["created_at_ms"] == 1
-    assert [part["rows"] for part in found["partitions"]] == [0, 3, 0]
-    assert [part["file"] for part in found["partitions"]] == [None, "part-1.ipc", None]
-    assert set(found["partitions"][1]) == {
-        *("reduce_partition", "file", "offset", "bytes", "rows", "batches", "checksum")
-    }
+    assert found["partitions"] == 3
+    assert found["content"] == index.content_checksum()
+    entries = list(struct.iter_unpack("<4Q2I", data[12 + length :]))
+    assert [rows for _, _, rows, _, _, _ in entries] == [0, 3, 0]
+    assert [form for _, _, _, _, _, form in entries] == [0, 1, 0]
     assert decode_bin(data, where="here") == index
 
 
-def test_version_2_is_refused_with_the_version_that_is_read(
+def test_json_has_the_same_for_people(index: MapTaskIndex, binary: Path) -> None:
+    found = json.loads((binary.parent / "index.json").read_bytes())
+
+    assert [part["rows"] for part in found["partitions"]] == [0, 3, 0]
+    assert [part["file"] for part in found["partitions"]] == [None, "data.ipc", None]
+    assert set(found["partitions"][1]) == {
+        *("reduce_partition", "file", "offset", "bytes", "rows", "batches", "checksum")
+    }
+    assert index.rows == 3
+
+
+def test_version_3_is_refused_with_the_version_that_is_read(
     store: LocalStore, binary: Path
 ) -> None:
     data = binary.read_bytes()
-    binary.write_bytes(data[:4] + struct.pack("<I", 2) + data[8:])
+    binary.write_bytes(data[:4] + struct.pack("<I", 3) + data[8:])
 
-    assert "has index version 2, this Millrace reads version 1" in complaint(store)
+    assert "has index version 3, this Millrace reads version 2" in complaint(store)
+
+
+@pytest.mark.parametrize("byte", range(1, 121, 7))
+def test_a_changed_byte_of_an_entry_is_found(store: LocalStore, binary: Path, byte: int) -> None:
+    data = bytearray(binary.read_bytes())
+    data[-byte] ^= 1
+    binary.write_bytes(bytes(data))
+
+    assert "its entries have checksum" in complaint(store)
+
+
+def test_entries_that_are_missing_are_found(store: LocalStore, binary: Path) -> None:
+    binary.write_bytes(binary.read_bytes()[:-40])
+
+    assert "80 bytes of entries, 3 partitions have 120" in complaint(store)
 
 
 def test_a_wrong_magic_is_refused(store: LocalStore, binary: Path) -> None:
@@ -93,9 +126,9 @@ def test_a_length_beyond_the_file_is_refused(store: LocalStore, binary: Path) ->
 
 
 def test_a_length_short_of_the_file_is_refused(store: LocalStore, binary: Path) -> None:
-    binary.write_bytes(binary.read_bytes() + b"}")
+    binary.write_bytes(version_1(b"{}") + b"}")
 
-    assert "payload bytes, its header says" in complaint(store)
+    assert "3 payload bytes, its header says 2" in complaint(store)
 
 
 @pytest.mark.parametrize("length", [0, 1, 11])
@@ -106,7 +139,7 @@ def test_a_cut_header_is_refused(store: LocalStore, binary: Path, length: int) -
 
 
 def test_a_payload_that_is_not_json_is_refused(store: LocalStore, binary: Path) -> None:
-    binary.write_bytes(encode_bin(b"\xff\xfe not json"))
+    binary.write_bytes(version_1(b"\xff\xfe not json"))
 
     assert "cannot be read as an index" in complaint(store)
 
@@ -128,7 +161,7 @@ def test_json_is_read_where_the_binary_is_damaged(
 
 def test_a_changed_number_is_found_by_the_checksum(store: LocalStore, binary: Path) -> None:
     data = binary.read_bytes()
-    binary.write_bytes(data.replace(b'"rows":3', b'"rows":2'))
+    binary.write_bytes(data.replace(b'"attempt":1', b'"attempt":2'))
 
     assert "its bytes have checksum" in complaint(store)
 

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.unit.shuffle.shuffle_kit import (
-    BOTH_FORMS,
     column,
     folder,
     read_partition,
@@ -14,21 +13,19 @@ from tests.unit.shuffle.shuffle_kit import (
     write,
 )
 
-from millrace.config import MIB
+from millrace.config import MIB, Config
 from millrace.errors import MapOutputMissing, UserError
 from millrace.ids import LATEST, Attempt, AttemptId
 from millrace.keys import HashPartitioner
 from millrace.shuffle import reader
 from millrace.storage.local import LocalStore
 
-FORMS = pytest.mark.parametrize("form", BOTH_FORMS)
 ATTEMPT = AttemptId.of(1, 0, 0, 1)
 
 
-@FORMS
-def test_uncompressed_rows_are_not_copied(store: LocalStore, form: str) -> None:
+def test_uncompressed_rows_are_not_copied(store: LocalStore) -> None:
     table = pa.table({"x": np.arange(1_000_000), "y": np.arange(1_000_000) / 3})
-    write(store, ATTEMPT, table, by=HashPartitioner("x", 2), config=BOTH_FORMS[form])
+    write(store, ATTEMPT, table, by=HashPartitioner("x", 2))
     del table
     before = pa.total_allocated_bytes()
 
@@ -38,12 +35,9 @@ def test_uncompressed_rows_are_not_copied(store: LocalStore, form: str) -> None:
     assert pa.total_allocated_bytes() - before < 64 * 1024
 
 
-@FORMS
-def test_compressed_columns_that_nobody_asked_for_are_not_unpacked(
-    store: LocalStore, form: str
-) -> None:
+def test_compressed_columns_that_nobody_asked_for_are_not_unpacked(store: LocalStore) -> None:
     table = pa.table({"x": np.arange(500_000), "y": ["some text"] * 500_000, "z": [1] * 500_000})
-    limits = BOTH_FORMS[form].with_options(compression="lz4")
+    limits = Config(compression="lz4")
     write(store, ATTEMPT, table, by=HashPartitioner("x", 2), config=limits)
     del table
     before = pa.total_allocated_bytes()

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from tests.unit.shuffle.shuffle_kit import (
-    BOTH_FORMS,
     column,
     everything,
     folder,
@@ -27,7 +26,6 @@ from millrace.storage import layout
 from millrace.storage.local import LocalStore
 
 FIRST, SECOND = AttemptId.of(1, 0, 0, 1), AttemptId.of(2, 0, 0, 1)
-FORMS = pytest.mark.parametrize("form", BOTH_FORMS)
 
 
 def find(store: LocalStore, source: dict[str, Any], **how: Any) -> MapTaskIndex | None:  # noqa: ANN401
@@ -71,9 +69,8 @@ def test_an_equal_digest_is_not_enough(store: LocalStore) -> None:
     assert find(store, other) is None
 
 
-@FORMS
-def test_an_output_with_a_lost_or_shortened_file_is_not_used(store: LocalStore, form: str) -> None:
-    write(store, FIRST, column(range(100)), source=made_from(), config=BOTH_FORMS[form])
+def test_an_output_with_a_lost_or_shortened_file_is_not_used(store: LocalStore) -> None:
+    write(store, FIRST, column(range(100)), source=made_from())
     assert find(store, made_from()) is not None
     path = payload_files(store, FIRST)[-1]
     data = path.read_bytes()
@@ -88,9 +85,8 @@ def test_an_output_with_a_lost_or_shortened_file_is_not_used(store: LocalStore, 
     assert find(store, made_from()) is not None
 
 
-@FORMS
-def test_a_flipped_byte_is_found_by_those_who_verify(store: LocalStore, form: str) -> None:
-    write(store, FIRST, column(range(100)), source=made_from(), config=BOTH_FORMS[form])
+def test_a_flipped_byte_is_found_by_those_who_verify(store: LocalStore) -> None:
+    write(store, FIRST, column(range(100)), source=made_from())
     path = payload_files(store, FIRST)[0]
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 16
@@ -126,7 +122,7 @@ def test_word_of_an_attempt_without_an_index_is_ignored(store: LocalStore) -> No
     reuse.note(store, FIRST, made_from())
 
     assert find(store, made_from()) is None
-    assert reuse.why_not(store, made_from()) == "not done before"
+    assert reuse.why_not(store, made_from()) == "its last attempt is unfinished or gone"
 
 
 def test_word_of_an_attempt_with_a_torn_index_is_ignored(store: LocalStore) -> None:
@@ -177,7 +173,8 @@ def test_sweeping_removes_word_of_attempts_that_are_gone(store: LocalStore) -> N
     reuse.sweep(store)
 
     assert {path for path in everything(store) if path.startswith("fingerprints")} == {
-        f"{layout.fingerprint_folder(family(made_from()), fingerprint(made_from()))}/1-0-0-1"
+        f"{layout.fingerprint_folder(family(made_from()), fingerprint(made_from()))}/1-0-0-1",
+        layout.newest_path(family(made_from())),
     }
 
 
@@ -228,6 +225,41 @@ def test_the_newest_earlier_work_is_compared(store: LocalStore) -> None:
     write(store, SECOND, column([1]), source=made_from(size=2), created_at_ms=20)
 
     assert reuse.why_not(store, made_from(size=3)) == "orders.parquet changed (size 2 to 3)"
+
+
+def test_a_reason_reads_one_index_however_much_was_made_before(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 31):
+        attempt = AttemptId.of(number, 0, 0, 1)
+        write(store, attempt, column([1]), source=made_from(size=number))
+    read: list[str] = []
+    real = LocalStore.read
+
+    def noted(local: LocalStore, path: str) -> bytes | None:
+        read.append(path)
+        return real(local, path)
+
+    monkeypatch.setattr(LocalStore, "read", noted)
+    monkeypatch.setattr(LocalStore, "names", None)
+
+    assert reuse.why_not(store, made_from(size=99)) == "orders.parquet changed (size 30 to 99)"
+    assert read[0] == layout.newest_path(family(made_from()))
+    assert {path.split("/")[1] for path in read[1:]} == {"30"}
+
+
+def test_the_last_note_of_a_family_takes_its_newest_along(store: LocalStore) -> None:
+    first = write(store, FIRST, column([1]), source=made_from(size=1))
+    second = write(store, SECOND, column([1]), source=made_from(size=2))
+
+    reuse.forget(store, second)
+    assert reuse.why_not(store, made_from(size=3)) == "orders.parquet changed (size 2 to 3)"
+    shutil.rmtree(folder(store, SECOND))
+    assert reuse.why_not(store, made_from(size=3)) == "its last attempt is unfinished or gone"
+    reuse.forget(store, first)
+
+    assert reuse.why_not(store, made_from(size=3)) == "not done before"
+    assert store.names("fingerprints") == []
 
 
 def described(**changes_: object) -> dict[str, Any]:

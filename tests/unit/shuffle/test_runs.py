@@ -20,6 +20,7 @@ from millrace.config import Config
 from millrace.errors import Corrupt, FormatError, S3Unreachable, StorageError, UserError
 from millrace.ids import AttemptId, QueryId, StageId
 from millrace.shuffle import manifest, runs
+from millrace.shuffle.catalog import run_catalog
 from millrace.storage import layout, workspace_token
 from millrace.storage.documents import seal
 from millrace.storage.local import LocalStore
@@ -41,7 +42,7 @@ def test_runs_are_numbered_from_1_and_say_what_they_are(store: LocalStore) -> No
 
     assert (first.query_id, second.query_id) == (1, 2)
     assert runs.read_run(store, RUN) == first
-    assert [run.plan for run in runs.list_runs(store)] == ["scan orders", "scan items"]
+    assert [run.plan for run in run_catalog.all_runs(store)] == ["scan orders", "scan items"]
 
 
 def test_racing_processes_get_numbers_of_their_own(store: LocalStore, tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_racing_processes_get_numbers_of_their_own(store: LocalStore, tmp_path: 
     given = [json.loads(path.read_text(encoding="utf-8")) for path in out.iterdir()]
     numbers = [number for mine in given for number in mine]
     assert len(numbers) == len(set(numbers)) == 80
-    assert sorted(numbers) == [run.query_id for run in runs.list_runs(store)]
+    assert sorted(numbers) == [run.query_id for run in run_catalog.all_runs(store)]
     assert all(mine == sorted(mine) for mine in given)
 
 
@@ -149,7 +150,7 @@ def test_a_torn_description_names_the_file_and_hides_no_other_run(store: LocalSt
     with pytest.raises(Corrupt, match=rf"{path} cannot be read"):
         runs.read_run(store, RUN)
     with pytest.raises(Corrupt, match=rf"{path} cannot be read"):
-        runs.list_runs(store)
+        run_catalog.all_runs(store)
     (torn, whole) = runs.scan(store)
     assert isinstance(torn[1], Corrupt)
     assert isinstance(whole[1], runs.Run)
@@ -229,21 +230,21 @@ def test_a_name_means_the_newest_run_that_finished_under_it(store: LocalStore) -
     second = named(store, "by day", finish=True)
     named(store, "by day", finish=False)
 
-    assert runs.find_named(store, "by day") == [first, second]
-    assert runs.resolve(store, "by day") == second
-    assert runs.resolve(store, "other") == other
-    assert runs.resolve(store, 77) == 77
+    assert run_catalog.find_named(store, "by day") == [first, second]
+    assert run_catalog.resolve(store, "by day") == second
+    assert run_catalog.resolve(store, "other") == other
+    assert run_catalog.resolve(store, 77) == 77
 
 
 def test_a_name_that_no_finished_run_has_is_an_error_that_lists_those_there_are(
     store: LocalStore,
 ) -> None:
     with pytest.raises(UserError, match="none that has a name"):
-        runs.resolve(store, "by day")
+        run_catalog.resolve(store, "by day")
     named(store, "by day", finish=False)
     named(store, "other", finish=True)
     with pytest.raises(UserError, match=r"no finished shuffle 'by day'.*\n  found: other\n"):
-        runs.resolve(store, "by day")
+        run_catalog.resolve(store, "by day")
 
 
 def test_a_store_that_is_away_ends_a_run_at_the_limit_and_not_before(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from tests.unit.shuffle.shuffle_kit import (
-    BOTH_FORMS,
     HOUR_MS,
     column,
     folder,
@@ -23,15 +22,10 @@ from millrace.ids import LATEST, AttemptId
 from millrace.shuffle import cleanup, reader
 from millrace.storage.local import LocalStore
 
-FORMS = pytest.mark.parametrize("config", BOTH_FORMS.values(), ids=BOTH_FORMS)
 
-
-@FORMS
-def test_three_rows_fetched_in_7_byte_chunks_are_the_same_three_rows(
-    store: LocalStore, config: Config
-) -> None:
+def test_three_rows_fetched_in_7_byte_chunks_are_the_same_three_rows(store: LocalStore) -> None:
     attempt = AttemptId.of(100, 2, 7, 1)
-    index = write(store, attempt, column([1, 2, 3]), by=to_partition(3, 4), config=config)
+    index = write(store, attempt, column([1, 2, 3]), by=to_partition(3, 4))
     meta = index.partitions[3]
 
     chunks = list(reader.fetch_chunks(store, attempt, meta, chunk_bytes=7))
@@ -95,12 +89,9 @@ def test_an_attempt_without_an_index_is_not_the_latest_and_is_swept_after_the_gr
     assert values(store, second) == [20]
 
 
-@FORMS
-def test_a_flipped_byte_fails_the_read_and_names_the_file(
-    store: LocalStore, config: Config
-) -> None:
+def test_a_flipped_byte_fails_the_read_and_names_the_file(store: LocalStore) -> None:
     attempt = AttemptId.of(1, 0, 0, 1)
-    write(store, attempt, column(range(100)), by=to_partition(1, 3), config=config)
+    write(store, attempt, column(range(100)), by=to_partition(1, 3))
     (path,) = payload_files(store, attempt)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -112,12 +103,9 @@ def test_a_flipped_byte_fails_the_read_and_names_the_file(
     assert str(path) in str(caught.value)
 
 
-@FORMS
-def test_a_cut_last_byte_fails_the_read_and_names_the_file(
-    store: LocalStore, config: Config
-) -> None:
+def test_a_cut_last_byte_fails_the_read_and_names_the_file(store: LocalStore) -> None:
     attempt = AttemptId.of(1, 0, 0, 1)
-    write(store, attempt, column(range(100)), by=to_partition(1, 3), config=config)
+    write(store, attempt, column(range(100)), by=to_partition(1, 3))
     (path,) = payload_files(store, attempt)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
@@ -129,10 +117,9 @@ def test_a_cut_last_byte_fails_the_read_and_names_the_file(
     assert f"at least {len(whole)} bytes, found: {len(whole) - 1}" in str(caught.value)
 
 
-@FORMS
-def test_a_deleted_file_is_lost_and_never_empty(store: LocalStore, config: Config) -> None:
+def test_a_deleted_file_is_lost_and_never_empty(store: LocalStore) -> None:
     attempt = AttemptId.of(1, 0, 0, 1)
-    write(store, attempt, column(range(100)), by=to_partition(1, 3), config=config)
+    write(store, attempt, column(range(100)), by=to_partition(1, 3))
     (path,) = payload_files(store, attempt)
     path.unlink()
 

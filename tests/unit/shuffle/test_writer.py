@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.unit.shuffle.shuffle_kit import (
-    BOTH_FORMS,
     column,
     everything,
     folder,
@@ -36,23 +35,15 @@ from millrace.shuffle import reader
 from millrace.shuffle.writer import begin_attempt, begin_next_attempt, write_map_output
 from millrace.storage.local import LocalStore
 
-FORMS = pytest.mark.parametrize("form", BOTH_FORMS)
 ATTEMPT = AttemptId.of(1, 0, 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("partitions", "files"),
-    [(1, 1), (64, 64), (65, 1), (1000, 1)],
-)
-def test_up_to_64_partitions_have_files_and_more_share_one(
-    store: LocalStore, partitions: int, files: int
-) -> None:
+@pytest.mark.parametrize("partitions", [1, 2, 64, 65, 1000])
+def test_all_partitions_share_one_file(store: LocalStore, partitions: int) -> None:
     index = write(store, ATTEMPT, column(range(10_000)), by=RoundRobinPartitioner(partitions))
 
     found = sorted(os.listdir(folder(store, ATTEMPT)))
-    assert len(found) == files + 2 <= Config().part_files_max + 2
-    assert {"index.bin", "index.json"} < set(found)
-    assert ("data.ipc" in found) == (partitions > 64)
+    assert found == ["data.ipc", "index.bin", "index.json"]
     assert index.rows == 10_000
     assert len(index.partitions) == partitions
     assert sorted(row["x"] for part in read_all(store, index) for row in part) == list(
@@ -60,40 +51,34 @@ def test_up_to_64_partitions_have_files_and_more_share_one(
     )
 
 
-@FORMS
-def test_empty_partitions_are_listed_and_have_no_file(store: LocalStore, form: str) -> None:
-    index = write(store, ATTEMPT, column([5]), by=to_partition(2, 4), config=BOTH_FORMS[form])
+def test_empty_partitions_are_listed_and_have_no_file(store: LocalStore) -> None:
+    index = write(store, ATTEMPT, column([5]), by=to_partition(2, 4))
 
     assert [meta.rows for meta in index.partitions] == [0, 0, 1, 0]
     assert [meta.file is None for meta in index.partitions] == [True, True, False, True]
     assert len(payload_files(store, ATTEMPT)) == 1
 
 
-@FORMS
-def test_an_attempt_without_rows_is_whole_and_empty(store: LocalStore, form: str) -> None:
-    index = write(store, ATTEMPT, column([]), by=HashPartitioner("x", 3), config=BOTH_FORMS[form])
+def test_an_attempt_without_rows_is_whole_and_empty(store: LocalStore) -> None:
+    index = write(store, ATTEMPT, column([]), by=HashPartitioner("x", 3))
 
     assert payload_files(store, ATTEMPT) == []
     assert read_all(store, index) == [[], [], []]
     assert reader.read_index(store, ATTEMPT.task, LATEST).schema == column([]).schema
 
 
-@FORMS
-def test_a_broadcast_puts_every_row_into_every_partition(store: LocalStore, form: str) -> None:
-    config = BOTH_FORMS[form].with_options(task_memory_bytes_max=64 * 1024)
+def test_a_broadcast_puts_every_row_into_every_partition(store: LocalStore) -> None:
+    config = Config(task_memory_bytes_max=64 * 1024)
     index = write(store, ATTEMPT, column(range(20_000)), by=BroadcastPartitioner(3), config=config)
 
     expected = [{"x": n} for n in range(20_000)]
     assert read_all(store, index) == [expected] * 3
 
 
-@FORMS
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_compressed_rows_are_the_same_and_take_less(
-    store: LocalStore, form: str, compression: str
-) -> None:
+def test_compressed_rows_are_the_same_and_take_less(store: LocalStore, compression: str) -> None:
     table = pa.table({"x": np.arange(50_000), "text": ["the same words again"] * 50_000})
-    limits = BOTH_FORMS[form].with_options(task_memory_bytes_max=1 * MIB)
+    limits = Config(task_memory_bytes_max=1 * MIB)
     plain = write(store, AttemptId.of(1, 0, 0, 1), table, config=limits)
     packed = write(
         store,
@@ -107,9 +92,8 @@ def test_compressed_rows_are_the_same_and_take_less(
     assert packed.rows == 50_000
 
 
-@FORMS
 def test_with_sync_every_file_and_folder_reaches_the_disk_before_the_attempt_counts(
-    store: LocalStore, form: str, monkeypatch: pytest.MonkeyPatch
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
     real = os.fsync
@@ -119,7 +103,7 @@ def test_with_sync_every_file_and_folder_reaches_the_disk_before_the_attempt_cou
         real(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    config = BOTH_FORMS[form].with_options(sync=True)
+    config = Config(sync=True)
     write(store, ATTEMPT, column(range(100)), by=RoundRobinPartitioner(2), config=config)
 
     base = "shuffle/1/0/0/1"
@@ -155,11 +139,8 @@ def test_the_second_writer_of_an_attempt_is_refused_and_the_first_one_s_rows_sta
     assert values(store, ATTEMPT) == [1, 2, 3]
 
 
-@FORMS
-def test_writing_into_a_finished_attempt_is_refused_and_changes_nothing(
-    store: LocalStore, form: str
-) -> None:
-    write(store, ATTEMPT, column([1, 2, 3]), config=BOTH_FORMS[form])
+def test_writing_into_a_finished_attempt_is_refused_and_changes_nothing(store: LocalStore) -> None:
+    write(store, ATTEMPT, column([1, 2, 3]))
 
     with pytest.raises(AttemptExists, match="has files already(.|\n)*use the next attempt"):
         write_map_output(
@@ -168,7 +149,7 @@ def test_writing_into_a_finished_attempt_is_refused_and_changes_nothing(
             column([9]).to_batches(),
             schema=column([]).schema,
             partitioner=HashPartitioner("x", 2),
-            config=BOTH_FORMS[form],
+            config=Config(),
             now_ms=lambda: 1,
         )
 
@@ -198,7 +179,6 @@ def test_the_next_attempt_is_above_every_one_on_disk(store: LocalStore) -> None:
     assert begin_next_attempt(store, task, Attempt(3)).attempt == 8
 
 
-@FORMS
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -209,28 +189,27 @@ def test_the_next_attempt_is_above_every_one_on_disk(store: LocalStore) -> None:
     ids=["type", "name", "more"],
 )
 def test_a_batch_with_another_schema_is_refused_and_nothing_is_left(
-    store: LocalStore, form: str, wrong: pa.Table, words: str
+    store: LocalStore, wrong: pa.Table, words: str
 ) -> None:
     batches = [*column([1, 2]).to_batches(), *wrong.to_batches()]
 
     with pytest.raises(UserError, match=f"batch 1 does not have the schema.*\n  {words}"):
-        write(store, ATTEMPT, batches, schema=column([]).schema, config=BOTH_FORMS[form])
+        write(store, ATTEMPT, batches, schema=column([]).schema)
 
     assert everything(store) == set()
     assert reader.latest_attempt(store, ATTEMPT.task) is None
 
 
-@FORMS
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), OSError(5, "theirs")])
 def test_rows_that_stop_with_an_error_leave_nothing_and_the_error_stays_theirs(
-    store: LocalStore, form: str, error: BaseException
+    store: LocalStore, error: BaseException
 ) -> None:
     def rows() -> Iterator[pa.RecordBatch]:
         for _ in range(20):
             yield column(range(1000)).to_batches()[0]
         raise error
 
-    config = BOTH_FORMS[form].with_options(task_memory_bytes_max=32 * 1024)
+    config = Config(task_memory_bytes_max=32 * 1024)
     with pytest.raises(type(error)) as caught:
         write(store, ATTEMPT, rows(), schema=column([]).schema, config=config)
 
@@ -277,25 +256,6 @@ def test_a_thousand_partitions_need_few_open_files(store: LocalStore) -> None:
     assert values(store, ATTEMPT) == list(range(50_000))
 
 
-def test_part_files_take_no_more_open_files_than_there_may_be_partitions(
-    store: LocalStore,
-) -> None:
-    opened: list[int] = []
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        for start in range(0, 50_000, 1000):
-            opened.append(len(os.listdir("/proc/self/fd")))
-            yield column(range(start, start + 1000)).to_batches()[0]
-
-    config = Config(task_memory_bytes_max=64 * 1024)
-    write(
-        store, ATTEMPT, rows(), schema=column([]).schema, by=HashPartitioner("x", 64), config=config
-    )
-
-    assert 64 <= max(opened) - opened[0] <= 64 + 3
-    assert values(store, ATTEMPT) == list(range(50_000))
-
-
 TEXT = ["a", None, "", "bb", "a", "ccc" * 20, "é", "a"]
 NESTED = {
     "dictionary": pa.array(TEXT).dictionary_encode(),
@@ -333,15 +293,12 @@ NESTED = {
 }
 
 
-@FORMS
 @pytest.mark.parametrize("name", NESTED)
-def test_encoded_and_nested_columns_come_back_as_plain_values(
-    store: LocalStore, form: str, name: str
-) -> None:
+def test_encoded_and_nested_columns_come_back_as_plain_values(store: LocalStore, name: str) -> None:
     array = NESTED[name]
     table = pa.table({"x": range(8), "y": array})
 
-    index = write(store, ATTEMPT, table, by=HashPartitioner("x", 3), config=BOTH_FORMS[form])
+    index = write(store, ATTEMPT, table, by=HashPartitioner("x", 3))
 
     storage = array.storage if isinstance(array, pa.ExtensionArray) else array
     found = sorted((row["x"], row["y"]) for part in read_all(store, index) for row in part)

@@ -10,9 +10,9 @@ from botocore.parsers import ResponseParserError
 
 from millrace.config import Config
 from millrace.errors import S3Unreachable, StorageError
-from millrace.storage import object_calls
-from millrace.storage.object_address import parse
-from millrace.storage.object_calls import BucketCalls
+from millrace.storage.objects import s3_calls
+from millrace.storage.objects.object_address import parse
+from millrace.storage.objects.s3_calls import S3Calls
 
 WHEN = datetime(2026, 11, 18, tzinfo=UTC)
 WHOLE = {"Key": "mill/a", "Size": 3, "ETag": '"x"', "LastModified": WHEN}
@@ -38,18 +38,18 @@ class ShortServer:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> BucketCalls:
-    monkeypatch.setattr(object_calls, "S3_CONFLICT_WAIT_MS", 0)
-    return BucketCalls(parse("s3://bucket/mill", {}), Config(s3_tries_max=3))
+def calls(monkeypatch: pytest.MonkeyPatch) -> S3Calls:
+    monkeypatch.setattr(s3_calls, "S3_CONFLICT_WAIT_MS", 0)
+    return S3Calls(parse("s3://bucket/mill", {}), Config(s3_tries_max=3))
 
 
-def test_an_object_without_an_etag_is_listed(calls: BucketCalls) -> None:
+def test_an_object_without_an_etag_is_listed(calls: S3Calls) -> None:
     calls._client = ShortServer({"Contents": [WHOLE, UNFINISHED]})
 
     assert [(listed.name, listed.size) for listed in calls.list("")] == [("a", 3), ("b-0815", 0)]
 
 
-def test_a_listing_that_is_not_whole_is_asked_for_again(calls: BucketCalls) -> None:
+def test_a_listing_that_is_not_whole_is_asked_for_again(calls: S3Calls) -> None:
     unreadable = ResponseParserError("Unable to parse response")
     calls._client = ShortServer(
         {"Contents": [WHOLE, CUT]},
@@ -62,7 +62,7 @@ def test_a_listing_that_is_not_whole_is_asked_for_again(calls: BucketCalls) -> N
     assert [listed.name for listed in calls.list("")] == ["a", "b"]
 
 
-def test_what_is_never_answered_as_it_should_be_is_a_storage_error(calls: BucketCalls) -> None:
+def test_what_is_never_answered_as_it_should_be_is_a_storage_error(calls: S3Calls) -> None:
     calls._client = ShortServer(*[{"Contents": [CUT]}] * 3)
     with pytest.raises(StorageError, match="sizes or times of objects are missing, in 3 tries"):
         list(calls.list(""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,6 +11,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
 from tests.unit.execute.test_query_run import HereRunner, start
 from tests.unit.tables.iceberg_kit import catalog_in, properties, runs_here
 
@@ -17,6 +20,8 @@ import millrace as mr
 from millrace.errors import UserError
 from millrace.execute.results.table_results import write_files
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.tables.iceberg import iceberg_commits
+from millrace.tables.iceberg.iceberg_history import sharing_snapshots
 from millrace.tables.iceberg.iceberg_target import target_of
 from millrace.tables.iceberg.iceberg_whole_writes import IcebergWrite
 
@@ -140,6 +145,19 @@ def test_rows_replace_those_with_equal_keys(catalog: Catalog, tmp_path: Path) ->
         written(write_of(tmp_path, "upsert", keys=("n",)), rows("tue", 2, 2))
 
 
+def test_keys_can_be_columns_that_the_table_requires(catalog: Catalog, tmp_path: Path) -> None:
+    day, n = NestedField(1, "day", StringType()), NestedField(2, "n", LongType(), required=True)
+    catalog.create_table("db.t", Schema(day, n))
+    written(write_of(tmp_path), rows("mon", 1, 2))
+
+    written(write_of(tmp_path, "upsert", keys=("n",)), rows("tue", 2, 3))
+
+    assert there(catalog) == [("mon", 1), ("tue", 2), ("tue", 3)]
+    nothing = pa.table({"day": ["wed"], "n": pa.array([None], pa.int64())})
+    with pytest.raises(UserError, match="requires values"):
+        written(write_of(tmp_path, "upsert", keys=("n",)), nothing)
+
+
 @pytest.mark.parametrize(
     ("mode", "keys", "told"),
     [
@@ -168,3 +186,43 @@ def test_partitions_that_are_no_values_of_columns_are_not_overwritten(
         written(write_of(tmp_path, "overwrite"), rows("mon", 1))
     written(write_of(tmp_path), rows("mon", 1))
     assert there(catalog) == [("mon", 1)]
+
+
+def test_a_commit_leaves_the_newest_snapshots_and_those_with_a_name(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(4):
+        written(write_of(tmp_path), rows("mon", n))
+    table = catalog.load_table("db.t")
+    oldest = table.metadata.snapshots[0].snapshot_id
+    table.manage_snapshots().create_tag(oldest, "first").commit()
+    target = target_of("db.t", properties(tmp_path), call="w", keep_snapshots=2)
+    short = IcebergWrite(target, "append", (), None, "w")
+
+    def others_commit_and_expire(point: str) -> None:
+        if point == "iceberg.commit.before_catalog":
+            monkeypatch.setattr(iceberg_commits, "fault", lambda _: None)
+            written(IcebergWrite(target, "append", (), None, "w"), rows("tue", 5))
+
+    monkeypatch.setattr(iceberg_commits, "fault", others_commit_and_expire)
+    newest = written(short, rows("tue", 6))
+
+    metadata = catalog.load_table("db.t").metadata
+    assert metadata.current_snapshot_id == newest
+    assert len(metadata.snapshots) == 3
+    assert oldest in {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    assert len(metadata.snapshot_log) <= 3
+    assert there(catalog) == [("mon", n) for n in range(4)] + [("tue", 5), ("tue", 6)]
+    with pytest.raises(UserError, match="keep_snapshots is 0"):
+        target_of("db.t", properties(tmp_path), call="w", keep_snapshots=0)
+
+
+def test_copies_share_snapshots_within_a_commit_alone(catalog: Catalog, tmp_path: Path) -> None:
+    written(write_of(tmp_path), rows("mon", 1))
+    snapshot = catalog.load_table("db.t").metadata.snapshots[0]
+
+    with sharing_snapshots():
+        assert deepcopy(snapshot) is snapshot
+    copied = deepcopy(snapshot)
+    assert copied == snapshot
+    assert copied is not snapshot

@@ -83,7 +83,9 @@ def test_a_log_is_checked_copied_and_restored_as_any_ledger(
 
 def test_every_damaged_or_missing_file_of_a_log_is_named(tmp_path: Path) -> None:
     mill = tmp_path / "mill"
-    built(mill, "files")
+    count = len(built(mill, "files"))
+    with mr.open(mill, ledger="files", config=Config(sync=False)) as ws:
+        ws.journals.append("a", numbers(3, count))  # A record behind the newest snapshot.
     newest = max((mill / "journals/snapshots").iterdir())
     victims = [
         path

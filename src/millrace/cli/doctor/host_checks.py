@@ -29,8 +29,12 @@ _FOR: Final = {
     "dagster": "jobs as assets of Dagster",
     "kafka": "journals on Kafka",
     "postgres": "ledgers and tables in PostgreSQL",
-    "s3": "workspaces in buckets",
+    "s3": "workspaces in buckets of S3",
+    "gcs": "workspaces and files in Google's buckets",
+    "azure": "workspaces in Azure's containers",
     "iceberg": "Iceberg tables",
+    "llm": "prompts to models",
+    "ui": "the page of a workspace",
 }
 
 

@@ -1,1 +1,1 @@
-"""Results of queries as files in a folder or a bucket."""
+"""Results of queries: files in a folder or a bucket, and rows before the query is done."""

@@ -1,4 +1,4 @@
-"""Writes the answer of a query as Parquet files, one for each map output.
+"""Writes the answer of a query as Parquet files, one for each map output, or one in each folder.
 
 Every try of a task writes to a name of its own, and the driver moves the files of the tries that
 count. Invariant: a file is made of exactly one map output, and its rows are those of the answer.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,28 +18,30 @@ import pyarrow.parquet as pq
 
 from millrace.config import Config
 from millrace.errors import StorageError, UnsupportedType, UserError
+from millrace.execute.results.output_tasks import WriteOutput, rows_of_output, write_outputs
+from millrace.execute.results.partition_files import TaskFile, by_folders, one_file
 from millrace.execute.results.publish_bucket import BucketDraft
 from millrace.execute.results.publish_folder import Draft
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
-from millrace.execute.task_folders import Folders
-from millrace.execute.task_runner import TASK_BYTES_MAX, TaskRunner, TaskTry, TaskWork, never_stop
+from millrace.execute.task_runner import TaskRunner
 from millrace.faults import fault
-from millrace.identity.versions import check_versions, versions
-from millrace.ids import FolderId
-from millrace.scan.splits import share_out
+from millrace.scan.partition_paths import check_partition_by
 from millrace.shuffle.handle import Shuffle
-from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.reports import ParquetWritten
 from millrace.storage.file_systems import is_remote, remote_path
 from millrace.storage.scratch import own_folder, scratch_folder
 from millrace.storage.storage_options import StorageOptions
 from millrace.storage.store import storage_errors
 from millrace.text import counted
-from millrace.transport.agent.agent_addresses import known_agents
 
 COMPRESSIONS: Final = ("none", "snappy", "gzip", "lz4", "zstd")
 _REPORT: Final = pa.schema(
-    [("output", pa.int64()), ("file", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())]
+    [
+        ("folder", pa.string()),
+        ("file", pa.string()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
 )
 
 
@@ -47,14 +49,11 @@ _REPORT: Final = pa.schema(
 class _WriteJob:
     """What every task needs to know."""
 
-    manifest: Manifest
-    folders: Folders
-    addresses: Mapping[FolderId, str]
     config: Config
-    versions: Mapping[str, str]
     into: str
     access: StorageOptions
     compression: str
+    partition_by: tuple[str, ...]
 
 
 def draft_at(path: str, mode: str, options: StorageOptions, config: Config) -> Draft | BucketDraft:
@@ -66,10 +65,11 @@ def draft_at(path: str, mode: str, options: StorageOptions, config: Config) -> D
     return Draft(path, mode)
 
 
-def check_parquet(schema: pa.Schema, compression: str) -> None:
+def check_parquet(schema: pa.Schema, compression: str, partition_by: tuple[str, ...]) -> None:
     """Raise if these columns cannot be written as Parquet, or not so."""
     if compression not in COMPRESSIONS:
         raise UserError(f"compression is {compression!r}\n  to fix: use {', '.join(COMPRESSIONS)}")
+    check_partition_by("write_parquet()", schema, partition_by)
     for field in schema:
         try:
             pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
@@ -86,33 +86,31 @@ def write_files(
     answer: Shuffle,
     draft: Draft | BucketDraft,
     compression: str,
+    partition_by: tuple[str, ...],
 ) -> ParquetWritten:
     """Write the rows of an answer in tasks, and publish the files."""
-    chosen = answer.manifest.chosen
-    outputs = [n for n, choice in enumerate(chosen) if choice.rows] or [0]
+    outputs = [n for n, choice in enumerate(answer.manifest.chosen) if choice.rows]
+    if not partition_by and not outputs:
+        outputs = [0]  # A file without rows has the columns.
     job = _WriteJob(
-        manifest=answer.manifest,
-        folders=workspace.folders,
-        addresses=known_agents(workspace.store),
         config=workspace.config,
-        versions=versions(),
         into=draft.tasks,
         access=draft.options,
         compression=compression,
+        partition_by=partition_by,
     )
-    shares = share_out(
-        [chosen[n].bytes for n in outputs],
-        slots=runner.slots(),
-        bytes_max=TASK_BYTES_MAX,
-        runners_max=workspace.config.spark_tasks_max,
-    )
-    tasks = _write_tasks(job, [[outputs[n] for n in share] for share in shares])
-    title = f"write_parquet({os.path.basename(draft.target)}), {counted(len(outputs), 'file')}"
-    table = runner.run(tasks, len(shares), _REPORT, title=title, watch=never_stop)
-    files = table.sort_by("output").to_pylist()
-    assert [row["output"] for row in files] == outputs, "each output is written once"
+
+    def begin() -> WriteOutput:
+        return lambda output, number: _write_output(job, output, number)
+
+    title = f"write_parquet({os.path.basename(draft.target)}), {counted(len(outputs), 'output')}"
+    files = write_outputs(runner, workspace, answer, outputs, begin, _REPORT, title=title)
+    files.sort(key=lambda row: (row["output"], row["folder"]))
     fault("results.driver.after_tasks")
-    names = {row["file"]: draft.final_name(number) for number, row in enumerate(files)}
+    names = {
+        row["file"]: os.path.join(row["folder"], draft.final_name(number))
+        for number, row in enumerate(files)
+    }
     draft.publish(names, sync=workspace.config.sync)
     return ParquetWritten(
         path=draft.target,
@@ -122,71 +120,45 @@ def write_files(
     )
 
 
-def _write_tasks(job: _WriteJob, shares: Sequence[Sequence[int]]) -> TaskWork:
-    def run(this: TaskTry) -> Iterator[pa.RecordBatch]:
-        check_versions(job.versions)
-        agents = job.folders.agents(job.config, job.addresses.get)
-        try:
-            stores = job.folders.stores(job.config)
-            shuffle = Shuffle(manifest=job.manifest, stores=stores, remote=agents)
-            for number in shares[this.number]:
-                row = _write_output(job, shuffle.of_outputs([number]), number)
-                yield pa.RecordBatch.from_pylist([row], _REPORT)
-        finally:
-            agents.close()
-
-    return run
-
-
-def _write_output(job: _WriteJob, output: Shuffle, number: int) -> dict[str, Any]:
-    """Write one map output to a file that no other try writes to."""
-    name = f"{number:05}-{secrets.token_hex(8)}.parquet"
-    rows = (batch for number in range(output.partitions) for batch in output.batches(number))
+def _write_output(job: _WriteJob, output: Shuffle, number: int) -> list[dict[str, Any]]:
+    """Write one map output to files that no other try writes to."""
+    begin = f"{number:05}-{secrets.token_hex(8)}"
     if is_remote(job.into):
-        count, size = _write_object(job, rows, output.schema, name)
+        files = _write_objects(job, output, begin)
     else:
-        count, size = _write_file(os.path.join(job.into, name), rows, output.schema, job)
+        files = _write_files(job, output, begin, job.into)
     fault("results.task.after_write")
-    return {"output": number, "file": name, "rows": count, "bytes": size}
+    return [asdict(file) for file in files]
 
 
-def _write_object(
-    job: _WriteJob, rows: Iterable[pa.RecordBatch], schema: pa.Schema, name: str
-) -> tuple[int, int]:
-    """Write a file on this host's disk, then put it into the bucket; its rows and bytes."""
+def _write_objects(job: _WriteJob, output: Shuffle, begin: str) -> list[TaskFile]:
+    """Write files on this host's disk, then put them into the bucket."""
+    into = remote_path(job.into, job.access, job.config)
     with scratch_folder(own_folder(), "results-") as folder:
-        path = os.path.join(folder, name)
-        count, size = _write_file(path, rows, schema, job)
-        with pa.memory_map(path) as file:
-            into = remote_path(job.into, job.access, job.config)
-            into.below(name).put(file.read_buffer())
-    return count, size
+        files = _write_files(job, output, begin, folder)
+        for written in files:
+            with pa.memory_map(os.path.join(folder, written.file)) as file:
+                into.below(written.file).put(file.read_buffer())
+    return files
 
 
-def _write_file(
-    path: str, rows: Iterable[pa.RecordBatch], schema: pa.Schema, job: _WriteJob
-) -> tuple[int, int]:
-    if not os.path.isdir(os.path.dirname(path)):
+def _write_files(job: _WriteJob, output: Shuffle, begin: str, into: str) -> list[TaskFile]:
+    if not os.path.isdir(into):
         raise StorageError(
-            f"folder {os.path.dirname(path)} is not there on host {socket.gethostname()}\n"
+            f"folder {into} is not there on host {socket.gethostname()}\n"
             "  to fix: write to a disk that all hosts share; or the write was ended meanwhile"
         )
-    with storage_errors(f"writing {path} on host {socket.gethostname()}"):
-        return _write_rows(path, rows, schema, job), os.path.getsize(path)
+    groups = _row_groups(rows_of_output(output), job.config.parquet_row_group_bytes)
+    with storage_errors(f"writing into {into} on host {socket.gethostname()}"):
+        if not job.partition_by:
+            return [one_file(groups, output.schema, into, begin, job.compression)]
+        most = job.config.partition_folders_max
+        return by_folders(
+            groups, output.schema, job.partition_by, into, begin, job.compression, most
+        )
 
 
-def _write_rows(
-    path: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, job: _WriteJob
-) -> int:
-    count = 0
-    with pq.ParquetWriter(path, schema, compression=job.compression) as writer:
-        for group in _row_groups(batches, job.config.parquet_row_group_bytes):
-            writer.write_table(group, row_group_size=max(1, group.num_rows))
-            count += group.num_rows
-    return count
-
-
-def _row_groups(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+def _row_groups(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
     """Batches put together up to about so many bytes, and larger ones cut."""
     gathered: list[pa.RecordBatch] = []
     gathered_bytes = 0

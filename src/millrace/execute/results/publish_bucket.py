@@ -27,7 +27,8 @@ from millrace.execute.results.publish_folder import MODES, SUCCESS_FILE
 from millrace.faults import fault
 from millrace.scan.remote_files import DRAFT, PUBLISH_FILE
 from millrace.storage import documents
-from millrace.storage.file_systems import RemotePath, remote_path
+from millrace.storage.file_systems import remote_path
+from millrace.storage.remote_paths import RemotePath
 from millrace.storage.storage_options import StorageOptions
 
 LEFT_AFTER_S: Final = 24 * 3600
@@ -44,7 +45,7 @@ class BucketDraft:
         if mode not in MODES:
             raise UserError(f"mode is {mode!r}\n  to fix: use error or overwrite")
         folder = remote_path(url, options, config)
-        if folder.files.type_name == "hdfs":
+        if folder.kind == "hdfs":
             raise UserError(
                 f"{url} is in HDFS, to which nothing is written here\n"
                 "  to fix: give a folder on a disk or in a bucket, or use to_spark().write"

@@ -76,13 +76,16 @@ class Draft:
         with storage_errors(f"publishing {target}"):
             os.mkdir(result)
             for written, name in names.items():
-                os.rename(os.path.join(self.tasks, written), os.path.join(result, name))
+                final = os.path.join(result, name)
+                os.makedirs(os.path.dirname(final), exist_ok=True)
+                os.rename(os.path.join(self.tasks, written), final)
             with open(os.path.join(result, SUCCESS_FILE), "xb"):
                 pass
             if sync:
-                for name in os.listdir(result):
-                    sync_file(os.path.join(result, name))
-                sync_folder(result)
+                for folder, _, files in os.walk(result):
+                    for name in files:
+                        sync_file(os.path.join(folder, name))
+                    sync_folder(folder)
             fault("results.publish.before_move")
             self._move(result)
             fault("results.publish.after_move")

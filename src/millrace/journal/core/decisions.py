@@ -34,6 +34,7 @@ from millrace.journal.core.journal_names import (
     check_group,
     check_labels,
     check_name,
+    under,
 )
 from millrace.journal.core.row_format import ProducerId, first_difference, journal_schema
 from millrace.journal.core.values import Anything, Commit, JournalInfo, Lease, Truncated
@@ -157,8 +158,13 @@ def truncate(
     return Truncated(removed=removed, start_offset=start)
 
 
-def acquire(book: Book, name: str, holder: str, *, lease_ms: int, now_ms: int) -> Lease:
-    """Acquire a lease that is free, expired, or held by the same holder, under the next epoch."""
+def acquire(
+    book: Book, name: str, holder: str, *, lease_ms: int, now_ms: int, after: int | None = None
+) -> Lease:
+    """Acquire a lease that is free, expired, or held by the same holder, under the next epoch.
+
+    With `after` only if that is the epoch now.
+    """
     check_text(name, "a lease")
     check_text(holder, "the holder of a lease")
     there = book.leases.get(name)
@@ -168,7 +174,7 @@ def acquire(book: Book, name: str, holder: str, *, lease_ms: int, now_ms: int) -
             f"  for another {there.expires_at_ms - now_ms} ms\n"
             "  to fix: ask again then, or let its holder release it"
         )
-    epoch = there.epoch + 1 if there else 1
+    epoch = _next_epoch(book, name, after)
     state = LeaseState(
         epoch=epoch, holder=holder, expires_at_ms=now_ms + lease_ms, lease_ms=lease_ms
     )
@@ -191,13 +197,33 @@ def release(book: Book, lease: Lease) -> None:
         book.leases.put(lease.name, replace(state, holder=None))
 
 
-def fence(book: Book, name: str) -> int:
+def fence(book: Book, name: str, *, after: int | None = None) -> int:
     """End the epoch of a lease: its holder can do nothing under it any more."""
-    state = book.leases.get(name)
-    epoch = state.epoch + 1 if state else 1
+    epoch = _next_epoch(book, name, after)
     ended = LeaseState(epoch=epoch, holder=None, expires_at_ms=0, lease_ms=0)
     book.leases.put(name, ended)
     return epoch
+
+
+def held_leases(book: Book, prefix: str, *, now_ms: int) -> tuple[Lease, ...]:
+    """The leases under a prefix that somebody holds, by name."""
+    return tuple(
+        Lease(name=name, epoch=state.epoch, holder=state.holder, expires_at_ms=state.expires_at_ms)
+        for name, state in sorted(book.leases.all(), key=lambda entry: entry[0])
+        if under(prefix, name) and state.holder is not None and state.expires_at_ms > now_ms
+    )
+
+
+def _next_epoch(book: Book, name: str, after: int | None) -> int:
+    """The epoch after the one that a lease has; a `Conflict` if that is not the expected one."""
+    state = book.leases.get(name)
+    epoch = state.epoch if state else 0
+    if after is not None and after != epoch:
+        raise Conflict(
+            f"lease {name!r} is not what it was\n  expected: epoch {after}, found: {epoch}\n"
+            "  to fix: look at its epoch, and ask again"
+        )
+    return epoch + 1
 
 
 def check_lease(book: Book, lease: Lease) -> LeaseState:

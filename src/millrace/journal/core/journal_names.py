@@ -80,6 +80,31 @@ class Selector:
         return all(labels.get(key) in _values(v) for key, v in self.labels.items())
 
 
+@dataclass(frozen=True, slots=True)
+class JournalChoice:
+    """Some journals, for a look that need not see them all: by name, and by what is above them."""
+
+    names: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    """A journal of this name, and those below it."""
+
+    def spans(self) -> tuple[tuple[str, str], ...]:
+        """First name, and the first name behind, of each part: names sort by their UTF-8 bytes."""
+        single = {name for name in (*self.names, *self.prefixes) if name}
+        below = {prefix.removesuffix("/") + "/" for prefix in self.prefixes if prefix}
+        spans = [(name, name + "\0") for name in sorted(single)]
+        return (*spans, *((text, text[:-1] + "0") for text in _outermost(below)))
+
+
+def _outermost(folders: Iterable[str]) -> list[str]:
+    """Folders that are not within others of them."""
+    kept: list[str] = []
+    for folder in sorted(folders):
+        if not kept or not folder.startswith(kept[-1]):
+            kept.append(folder)
+    return kept
+
+
 def under(prefix: str, name: str) -> bool:
     """Whether a name is the prefix or is below it."""
     if not prefix or name == prefix:

@@ -37,6 +37,11 @@ FLAG: Final = "_mr_flag"
 HINTS: Final = "_mr_hints"
 KEY: Final = "_mr_key"
 TIMESTAMP: Final = "_mr_timestamp"
+CHANGE_KIND: Final = "_mr_op"
+"""A user's column in spite of its name: in changes "insert", "update" or "delete"."""
+SOURCE_JOURNAL: Final = "_mr_from"
+"""In rows by key of a job: the number of the journal that a row was in before."""
+_OF_JOBS: Final = (CHANGE_KIND, SOURCE_JOURNAL)
 
 
 class Flag(IntEnum):
@@ -70,7 +75,7 @@ _TIMESTAMP_TYPE: Final = STAMP_FIELDS[5].type
 def journal_schema(schema: pa.Schema) -> pa.Schema:
     """The schema a journal gets: encodings undone, no metadata, reserved names refused."""
     plain.check_names(schema)
-    reserved = [name for name in schema.names if name.startswith(PREFIX)]
+    reserved = reserved_names(schema.names)
     if reserved or not schema.names:
         what = f"column {reserved[0]!r} has a reserved name" if reserved else "there is no column"
         fix = f"rename it: {PREFIX} is for system fields" if reserved else "give at least one"
@@ -78,6 +83,11 @@ def journal_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema(
         [pa.field(f.name, plain.plain_type(f.type), nullable=f.nullable) for f in schema]
     )
+
+
+def reserved_names(names: Sequence[str]) -> list[str]:
+    """Names that a user's column cannot have."""
+    return [name for name in names if name.startswith(PREFIX) and name not in _OF_JOBS]
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:

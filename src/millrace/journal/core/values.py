@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from millrace.errors import JournalUnknown, OffsetOutOfRange, UserError
+from millrace.journal.core.call_numbers import DecidedCalls
 from millrace.journal.core.clocks import Clock
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.number_ranges import Int64
@@ -139,6 +140,8 @@ class ProducerProgress:
     clock: Clock
     """The highest one that it used in any journal; 0 if it wrote nothing."""
     open: tuple[OpenIn, ...]
+    mark: DecidedCalls | None = None
+    """What its calls bring from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

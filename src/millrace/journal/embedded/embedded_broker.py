@@ -27,7 +27,7 @@ from millrace.journal.book_broker import Times
 from millrace.journal.core.book import GONE, Book, Journal
 from millrace.journal.core.journal_names import JournalId
 from millrace.journal.core.values import SegmentFile
-from millrace.journal.embedded import folder_takeover
+from millrace.journal.embedded import folder_lock, folder_takeover
 from millrace.journal.embedded.disk_reserve import Reserve
 from millrace.journal.embedded.ledger import ledger_check
 from millrace.journal.embedded.ledger.ledger_port import Ledger, LedgerContent, Segment, Storing
@@ -107,7 +107,7 @@ class EmbeddedBroker(SegmentReader):
         with storage_errors(f"opening {root}"):
             folder_takeover.make_folders(os.path.join(root, ADOPTED))
             refuse_network(root)
-            lock = folder_takeover.lock(os.path.join(root, LOCK))
+            lock = folder_lock.lock(os.path.join(root, LOCK))
         opened: Ledger | None = None
         try:
             reserve.begin()

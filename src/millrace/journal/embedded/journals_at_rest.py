@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +17,7 @@ from millrace.config import Config
 from millrace.errors import Corrupt, DataLost, MillraceError, StorageError, UserError
 from millrace.journal.book_broker import Times
 from millrace.journal.core.book import Book, Journal
-from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.journal_names import JournalChoice, JournalId, Offset
 from millrace.journal.core.values import SegmentFile
 from millrace.journal.embedded.disk_reserve import Reserve
 from millrace.journal.embedded.ledger import ledger_check, ledger_tables, mark_files
@@ -65,6 +65,18 @@ class RestingJournals(SegmentReader):
         """Read every row of every journal, and compare it with its checksum."""
         for _, journal in sorted(self._book.journals.all()):
             yield from self._check_from(journal, journal.start)
+
+    def knows(self, name: str) -> bool:
+        """Whether there is a journal of this name, among those that were chosen."""
+        return self._book.journals.peek(name) is not None
+
+    def groups_of(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """The groups that have committed in these journals, each with the journal."""
+        return [
+            (group, name)
+            for name in names
+            for group in sorted(self._book.groups.get(self._book.journal(name).id) or {})
+        ]
 
     def is_wrong(self, found: RangeCheck) -> bool:
         """Whether a range that another look found wrong is still there, and wrong."""
@@ -146,15 +158,22 @@ class RestingJournals(SegmentReader):
 
 @contextmanager
 def resting_journals(
-    place: RestingPlace, config: Config, path: str | None = None
+    place: RestingPlace,
+    config: Config,
+    path: str | None = None,
+    choice: JournalChoice | None = None,
 ) -> Iterator[RestingJournals]:
-    """The journals of a folder as they are now; `path` is the ledger, if it is elsewhere."""
+    """The journals of a folder as they are now.
+
+    `path` is the ledger, if it is elsewhere. With a choice, no other journals are known.
+    """
     path = path or os.path.join(place.root, LEDGER)
     check_version(path)
     reserve = Reserve(os.path.dirname(path), config.journal_reserve_bytes)
     ledger = SqliteLedger(path, config, LedgerStart(is_read_only=True, reserve=reserve))
     try:
-        journals = RestingJournals(place, ledger, ledger.load().book, config)
+        book = ledger.load().book if choice is None else ledger.load_some(choice)
+        journals = RestingJournals(place, ledger, book, config)
     except BaseException:
         ledger.close()
         raise

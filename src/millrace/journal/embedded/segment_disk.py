@@ -8,11 +8,16 @@ from typing import Protocol
 
 from millrace.journal.block_memory import BlockMemory
 from millrace.storage import modes
+from millrace.storage.fetched_ahead import FetchedAhead
 from millrace.storage.local import sync_file, sync_folder
 
 
 class SegmentDisk(Protocol):
     """Files of segments. Raises `OSError` as the operating system does."""
+
+    @property
+    def ahead(self) -> FetchedAhead | None:
+        """Fetches pieces of files before they are read; None: reading takes no time to speak of."""
 
     def write(self, path: str, position: int, parts: Iterable[bytes | memoryview]) -> None:
         """Write parts one behind the other from a position on; make the file if it is missing."""
@@ -47,6 +52,8 @@ class LocalDisk:
     A written file stays open until it is synced: a failure to write back is reported to
     handles that were open when it happened.
     """
+
+    ahead: FetchedAhead | None = None
 
     def __init__(self) -> None:
         self._written: dict[str, int] = {}

@@ -6,6 +6,7 @@ Invariant: no row is given away whose bytes are not those that were written.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,25 +20,31 @@ from millrace.errors import Corrupt, DataLost, JournalUnknown, MillraceError, Of
 from millrace.journal.block_memory import BlockMemory
 from millrace.journal.book_broker import BookBroker, Times
 from millrace.journal.book_reader import out_of_range
-from millrace.journal.core.book import Book, Journal, RangeKind
+from millrace.journal.core.book import Book, Journal
 from millrace.journal.core.committed_rows import RolledBackRange
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.read_limits import Stored
 from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.row_bundles import (
     ALONE_BYTES,
-    FileSpot,
     ManyRows,
     Packing,
     copied,
     messages,
     sliced,
 )
-from millrace.journal.core.row_format import Flag, bare_rows
-from millrace.journal.core.values import Isolation
+from millrace.journal.core.values import Fetched, Isolation
 from millrace.journal.embedded import many_journals
+from millrace.journal.embedded.ahead_of_readers import AheadOfReaders
 from millrace.journal.embedded.ledger.ledger_port import AppendRange, InLedger, InSegment, Ledger
 from millrace.journal.embedded.partly_read import PartlyRead, in_turn
+from millrace.journal.embedded.read_ranges import (
+    is_mixed,
+    range_key,
+    spot_of,
+    stamped_rows,
+    stored_of,
+)
 from millrace.journal.embedded.segment_disk import SegmentDisk
 from millrace.journal.kept_ranges import KeptRanges
 from millrace.storage.local import LocalStore
@@ -84,16 +91,27 @@ class SegmentReader(BookBroker):
         self._inside: dict[str, str] = {}
         self._partly = PartlyRead()
         self._memory = BlockMemory()
+        self._ahead = AheadOfReaders(ledger, disk.ahead, config.journal_ahead_bytes_max)
         self._kept = KeptRanges[Sequence[pa.RecordBatch]](config.journal_kept_bytes_max)
 
     def _ranges(self, journal: Journal, offset: Offset) -> Iterator[Stored]:
+        return map(stored_of, itertools.chain.from_iterable(self._pages(journal, offset)))
+
+    def _ranges_to_read(
+        self, journal: Journal, offset: Offset, rows_max: int, bytes_max: int
+    ) -> Iterator[Stored]:
+        for page in self._pages(journal, offset):
+            self._ahead.needs_of(page, offset, rows_max, bytes_max)
+            yield from map(stored_of, page)
+
+    def _pages(self, journal: Journal, offset: Offset) -> Iterator[Sequence[AppendRange]]:
         at, page = offset, 0
         while at < journal.end:
             count = _PAGE_RANGES[min(page, len(_PAGE_RANGES) - 1)]
             ranges = self._ledger.ranges(journal.id, at, count)
             if not ranges or not ranges[0].first <= at < ranges[0].next:
                 raise self._missing(journal, at)
-            yield from map(_stored, ranges)
+            yield ranges
             at, page = ranges[-1].next, page + 1
 
     def _load(self, journal: Journal, stored: Stored) -> Sequence[pa.RecordBatch]:
@@ -111,12 +129,31 @@ class SegmentReader(BookBroker):
             rows = self._decoded(journal, moved.now, memory)
             return sliced(rows, begin, range_.next - range_.first)
         if range_.kind.is_bare:
-            return [_stamped(data, range_, journal)]
+            return [stamped_rows(data, range_, journal)]
         return messages(data, self._formats.of(journal.schema).stored)
 
     def read_many(self, request: ReadRequest) -> ManyRows:
         """See `Broker.read_many`. Raw rows, of which nothing is left out, are joined as stored."""
-        return self._joined(request) if request.is_raw else super().read_many(request)
+        if request.is_raw:
+            return self._joined(request)
+        if self._ahead.is_on:
+            starts = self._starts(ManyRows(), request.offsets, None)[:_PAGE_JOURNALS]
+            choosing = many_journals.RangeChooser(*request.limits(self._config))
+            chosen = self._choose(choosing, starts)
+            self._ahead.needs(range_ for of in chosen for range_ in of.ranges)
+        return super().read_many(request)
+
+    def _fetch(
+        self, name: str, offset: Offset, rows_max: int, bytes_max: int, isolation: Isolation
+    ) -> Fetched:
+        fetched = super()._fetch(name, offset, rows_max, bytes_max, isolation)
+        if self._ahead.is_on:
+            size = sum(batch.nbytes for batch in fetched.batches)
+            with contextlib.suppress(JournalUnknown):  # It was deleted meanwhile.
+                self._ahead.have_read(
+                    [(self._book.journal(name), offset, fetched.next_offset, size)]
+                )
+        return fetched
 
     def locate(self, request: ReadRequest) -> ManyRows:
         """See `Broker.locate`."""
@@ -128,7 +165,10 @@ class SegmentReader(BookBroker):
         choosing = many_journals.RangeChooser(*request.limits(self._config))
         for begin in range(0, len(starts), _PAGE_JOURNALS):
             page = starts[begin : begin + _PAGE_JOURNALS]
-            for chosen in self._choose(choosing, page) if not choosing.is_full() else ():
+            page_chosen = self._choose(choosing, page) if not choosing.is_full() else ()
+            if locating is None:
+                self._need(page_chosen)
+            for chosen in page_chosen:
                 try:
                     if locating is None:
                         self._pack(rows, packing, chosen)
@@ -138,6 +178,8 @@ class SegmentReader(BookBroker):
                     rows.fail(chosen.journal.name, chosen.offset, problem)
                 else:
                     self._partly.note(chosen.ranges[-1], chosen.next)
+            if locating is None:
+                self._ahead.have_chosen(page_chosen)
         rows.bundles = packing.bundles
         if request.missing == "raise":
             rows.raise_problem()
@@ -196,6 +238,12 @@ class SegmentReader(BookBroker):
                 packing.add(number, form, content, rows=total, begin=begin, count=count)
         _answer(rows, journal, chosen.next)
 
+    def _need(self, chosen: Iterable[many_journals.ChosenRanges]) -> None:
+        """Have fetched what is not kept of the chosen ranges."""
+        if self._ahead.is_on:
+            every = (range_ for of in chosen for range_ in of.ranges)
+            self._ahead.needs(range_ for range_ in every if range_key(range_) not in self._kept)
+
     def _packed(
         self, journal: Journal, range_: AppendRange, begin: int, count: int
     ) -> bytes | memoryview | list[pa.RecordBatch]:
@@ -214,7 +262,7 @@ class SegmentReader(BookBroker):
     ) -> list[pa.RecordBatch]:
         """Some rows of a range, which is kept for the reader that comes for the next ones."""
         is_last = begin + count == range_.next - range_.first
-        key = _key(range_)
+        key = range_key(range_)
         batches = self._kept.get(key, is_last=is_last)
         is_kept = batches is not None
         if batches is None:
@@ -246,19 +294,19 @@ class SegmentReader(BookBroker):
         form = self._formats.of(journal.schema)
         for range_, begin, count in self._cuts(chosen):
             if isinstance(range_.where, InSegment):
-                packing.add_spot(number, form, _spot(range_), begin=begin, count=count)
+                packing.add_spot(number, form, spot_of(range_), begin=begin, count=count)
             else:
                 data, total = self._checked(journal, range_), range_.next - range_.first
                 packing.add(number, form, data, rows=total, begin=begin, count=count)
         _answer(rows, journal, chosen.next)
         gone = locating.rolled_back.get(journal.id)
-        if gone is not None and any(map(_is_mixed, chosen.ranges)):
+        if gone is not None and any(map(is_mixed, chosen.ranges)):
             rows.mixed[number] = gone
 
     def _message(self, journal: Journal, range_: AppendRange) -> bytes | memoryview | pa.Buffer:
         """The rows of a range as stored rows are sent."""
         data = self._checked(journal, range_)
-        return _stamped(data, range_, journal).serialize() if range_.kind.is_bare else data
+        return stamped_rows(data, range_, journal).serialize() if range_.kind.is_bare else data
 
     def _checked(
         self, journal: Journal, range_: AppendRange, memory: BlockMemory | None = None
@@ -331,49 +379,3 @@ class SegmentReader(BookBroker):
 
 def _answer(rows: ManyRows, journal: Journal, next_offset: Offset) -> None:
     rows.add(journal.name, journal.id, journal.schema, next_offset, journal.end)
-
-
-def _key(range_: AppendRange) -> tuple[object, ...]:
-    """Where the bytes of a range are, and which bytes they are."""
-    where = range_.where
-    place = (where.body, 0) if isinstance(where, InLedger) else (where.file, where.position)
-    return (*place, range_.checksum, range_.first)
-
-
-def _spot(range_: AppendRange) -> FileSpot:
-    assert isinstance(range_.where, InSegment)
-    return FileSpot(
-        file=range_.where.file,
-        position=range_.where.position,
-        bytes=range_.bytes,
-        rows=range_.next - range_.first,
-        checksum=range_.checksum,
-        stamp=range_.stamp,
-        is_keyed=range_.kind is RangeKind.KEYED,
-    )
-
-
-def _is_mixed(range_: AppendRange) -> bool:
-    """Whether some rows of a range may not be committed."""
-    if range_.stamp is not None:
-        return range_.stamp.flag is not Flag.OUTSIDE
-    return range_.kind is not RangeKind.PLAIN
-
-
-def _stored(range_: AppendRange) -> Stored:
-    return Stored(
-        first=range_.first,
-        next=range_.next,
-        rows=range_.rows,
-        rows_before=range_.rows_before,
-        kind=range_.kind,
-        bytes=range_.bytes_read,
-        content=range_,
-    )
-
-
-def _stamped(data: bytes | memoryview, range_: AppendRange, journal: Journal) -> pa.RecordBatch:
-    """The rows of an adopted file with their system fields."""
-    assert range_.stamp is not None
-    is_keyed = range_.kind is RangeKind.KEYED
-    return bare_rows(data, journal.schema, range_.stamp, is_keyed=is_keyed)

@@ -35,7 +35,7 @@ from millrace.journal.core.book import (
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.read_limits import Stored
 from millrace.journal.core.values import Commit, JournalInfo, Publish, Published, SegmentFile
-from millrace.journal.embedded import folder_takeover
+from millrace.journal.embedded import folder_lock, folder_takeover
 from millrace.journal.kafka import (
     adopted_files,
     book_records,
@@ -46,7 +46,7 @@ from millrace.journal.kafka import (
 from millrace.journal.kafka.book_records import Record, StateTopicContent
 from millrace.journal.kafka.granting_broker import GrantingBroker, forget_old_writers
 from millrace.journal.kafka.granting_commit import GrantingGroupCommit
-from millrace.journal.kafka.kafka_cluster import Cluster
+from millrace.journal.kafka.kafka_cluster import Cluster, OwnerProducers
 from millrace.journal.kafka.offset_points import KafkaOffset, OffsetPoint, first_guess
 from millrace.journal.kafka.topic_reading import Fetching, lost
 from millrace.journal.kafka.topic_writer import TopicBatch
@@ -68,6 +68,7 @@ class KafkaBroker(GrantingBroker):
         """Use `KafkaBroker.open`."""
         super().__init__(cluster, config, times)
         limit = config.journal_commit_bytes_max
+        self._producers = OwnerProducers(cluster)
         self._granting = GrantingGroupCommit(
             self._book, self._save, limit, self._remove_due, self._recover, self._note
         )
@@ -114,7 +115,7 @@ class KafkaBroker(GrantingBroker):
         root = os.path.abspath(folder)
         with storage_errors(f"opening {root}"):
             folder_takeover.make_folders(os.path.join(root, ADOPTED))
-            lock = folder_takeover.lock(os.path.join(root, LOCK))
+            lock = folder_lock.lock(os.path.join(root, LOCK))
         cluster: Cluster | None = None
         try:
             name = address.name or kafka_client.name_in(root)
@@ -181,19 +182,22 @@ class KafkaBroker(GrantingBroker):
             self._group_commit.pause(
                 lambda: self._group_commit.stop("the broker was closed\n  to fix: open it")
             )
+        self._producers.forget()
         self._cluster.close()
         os.close(self._lock)
         self._lock = -1
 
     # Storing.
     def _save(self, draft: Book) -> None:
-        topics, writer = self._cluster.topics, self._cluster.writer
+        topics = self._cluster.topics
         topics.make([journal for journal in _made(draft) if plain_spot(journal.labels) is None])
         fault("kafka.create.after_topics")
         batches = [
             TopicBatch(topics.of(block.journal), self._messages(block)) for block in draft.blocks
         ]
         removed = list(self._removed_files)
+        # Before the records: it may be one of them.
+        writer = self._producers.next(draft, self._epoch)
         try:
             kafka_offsets = writer.publish(
                 batches, self._records(draft, removed), self._groups(draft)
@@ -202,6 +206,7 @@ class KafkaBroker(GrantingBroker):
             if writer.is_lost:
                 self._granting.lose()
             raise
+        self._producers.on_committed()
         self._is_new = False
         for number, kafka_offset in kafka_offsets.items():
             block = draft.blocks[number]
@@ -304,6 +309,7 @@ class KafkaBroker(GrantingBroker):
     def _recover(self) -> None:
         """Find out what became of the last transaction, after the cluster had been lost."""
         self._cluster.readers.drop()
+        self._producers.forget()
         # Checked first: taking over would fence a broker that took over from this one meanwhile.
         self._check_epoch(self._cluster.read_state())
         kept = self._cluster.take_over()

@@ -155,9 +155,9 @@ def consuming(servers: str, group: str, config: Config) -> Settings:
     }
 
 
-def admin(servers: str, config: Config) -> AdminClient:
+def admin(servers: str, config: Config, more: Mapping[str, str] | None = None) -> AdminClient:
     """A client that makes and deletes topics."""
-    return AdminClient(common(servers, config))
+    return AdminClient(common(servers, config) | dict(more or {}))
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ import json
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, starmap
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -87,6 +87,7 @@ class KafkaMessage(NamedTuple):
     value: bytes | None
     key: bytes | None
     headers: Headers
+    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +174,7 @@ def outgoing(stored: pa.RecordBatch, rows_before: int) -> list[KafkaMessage]:
             if time is not None:
                 header.append((TIMESTAMP_HEADER, time.to_bytes(8, "big", signed=True)))
     keys = stored[KEY].to_pylist()
-    return list(map(KafkaMessage._make, zip(values, keys, headers, strict=True)))
+    return list(starmap(KafkaMessage, zip(values, keys, headers, strict=True)))
 
 
 def outgoing_frames(stored: pa.RecordBatch, rows_before: int, bytes_max: int) -> list[KafkaMessage]:

@@ -7,7 +7,7 @@ nothing more is written until a new producer, under the same transactional id, h
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, cast
@@ -21,7 +21,7 @@ from millrace.errors import BrokerStopped, KafkaUnreachable, MillraceError, User
 from millrace.faults import fault
 from millrace.journal.kafka import kafka_client
 from millrace.journal.kafka.book_records import PROBE, Record
-from millrace.journal.kafka.kafka_messages import Headers, KafkaMessage
+from millrace.journal.kafka.kafka_messages import KafkaMessage
 from millrace.journal.kafka.offset_points import KafkaOffset
 from millrace.journal.kafka.topic_readers import kafka_offset_of
 
@@ -68,13 +68,18 @@ class TopicWriter:
         config: Config,
         *,
         writer: str | None = None,
+        more: kafka_client.Settings | None = None,
     ) -> None:
-        """`writer` is the process that writes transactions which the owner grants to it."""
+        """`writer` is the process that writes transactions which the owner grants to it.
+
+        `more` are settings of the client's, on top of those made here.
+        """
         self._servers = servers
         self._id = f"millrace-{name}" if writer is None else f"millrace-{name}-{writer}"
         self._name = name
         self._topic = state_topic
         self._config = config
+        self._more = more or {}
         self._producer: Producer | None = None
         self._groups: dict[str, object] = {}
 
@@ -88,7 +93,7 @@ class TopicWriter:
 
         Raises `UserError` if the cluster has no transactions.
         """
-        settings = kafka_client.producing(self._servers, self._id, self._config)
+        settings = kafka_client.producing(self._servers, self._id, self._config) | self._more
         producer = Producer(settings)
         try:
             # Kafka refuses a call before it is connected: try again half a second later.
@@ -125,7 +130,7 @@ class TopicWriter:
 
     def publish(
         self,
-        batches: Sequence[TopicBatch],
+        batches: Iterable[TopicBatch],
         records: Iterable[Record],
         groups: Mapping[str, Mapping[str, KafkaOffset]],
     ) -> dict[int, KafkaOffset]:
@@ -140,7 +145,7 @@ class TopicWriter:
             producer.begin_transaction()
             # First, so that Kafka is told of all the topics at once.
             for record in records:
-                self._produce(producer, self._topic, record.value, record.key)
+                self._produce(producer, self._topic, KafkaMessage(record.value, record.key, []))
             for number, batch in enumerate(batches):
                 self._send(producer, batch, number, sent)
             fault("kafka.publish.after_produce")
@@ -167,32 +172,29 @@ class TopicWriter:
 
     def _send(self, producer: Producer, batch: TopicBatch, number: int, sent: _Sent) -> None:
         messages = iter(batch.messages)
-        for value, key, headers in islice(messages, 1):
+        for message in islice(messages, 1):
             self._produce(
                 producer,
                 batch.topic,
-                value,
-                key,
-                headers,
+                message,
                 on_delivery=lambda error, done: sent.first_of(number, error, done),
             )
         while some := list(islice(messages, _EVERY_MESSAGES)):
-            for value, key, headers in some:
+            for message in some:
+                value, key, headers, partition = message
                 try:
                     producer.produce(
-                        batch.topic, value, key, partition=_PARTITION, headers=cast("Any", headers)
+                        batch.topic, value, key, partition=partition, headers=cast("Any", headers)
                     )
                 except BufferError:
-                    self._produce(producer, batch.topic, value, key, headers)
+                    self._produce(producer, batch.topic, message)
             producer.poll(0)
 
     def _produce(
         self,
         producer: Producer,
         topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Headers | None = None,
+        message: KafkaMessage,
         on_delivery: OnDelivery | None = None,
     ) -> None:
         deadline = time.monotonic() + self._call_s()
@@ -200,10 +202,10 @@ class TopicWriter:
             try:
                 producer.produce(
                     topic,
-                    value,
-                    key,
-                    partition=_PARTITION,
-                    headers=cast("Any", headers),
+                    message.value,
+                    message.key,
+                    partition=message.partition,
+                    headers=cast("Any", message.headers),
                     on_delivery=on_delivery,
                 )
             except BufferError:

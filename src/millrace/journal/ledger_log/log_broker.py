@@ -22,7 +22,7 @@ from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.embedded.ledger.ledger_port import LedgerContent
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.journal.embedded.row_storage import SEGMENTS, RowStorage
-from millrace.journal.embedded.segment_disk import LocalDisk, SegmentDisk
+from millrace.journal.embedded.segment_disk import LocalDisk
 from millrace.journal.ledger_log.decision_log import DecisionLog
 from millrace.journal.ledger_log.log_ledger import LogLedger
 from millrace.journal.ledger_log.store_disk import StoreDisk
@@ -111,10 +111,11 @@ class LogBroker(EmbeddedBroker):
             )
             opened.callback(ledger.close)
             content = ledger.load()
-            disk: SegmentDisk
+            disk: StoreDisk | LocalDisk
             stores: RowStorage
             if store.remote:
-                root, disk = "", StoreDisk(store, folder)
+                root, disk = "", StoreDisk(store, folder, config)
+                opened.callback(disk.ahead.close)
                 adoption = opened.enter_context(scratch_folder(own_folder(), _ADOPTION))
                 stores = BucketStorage.of(content, root, disk, ledger, config)
                 assert isinstance(stores, BucketStorage)
@@ -227,5 +228,7 @@ class LogBroker(EmbeddedBroker):
         check_direct_name(file)
         if self._book.adopted.get(file.path):
             raise Conflict(f"file {file.path} was adopted before\n  to fix: look for its rows")
+        if self._is_fresh(file):
+            return file
         check_length(file, self._disk.size(file.path))
         return file

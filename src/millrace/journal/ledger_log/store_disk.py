@@ -16,9 +16,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from millrace.config import Config
 from millrace.faults import fault
 from millrace.journal.block_memory import BlockMemory
 from millrace.limits import MIB
+from millrace.storage.fetched_ahead import FetchedAhead, Piece
 from millrace.storage.store import Store
 
 S3_KEPT_BYTES_MAX: Final = 64 * MIB
@@ -76,11 +78,16 @@ class RecentPieces:
 class StoreDisk:
     """A `SegmentDisk` over a store. Paths are names in the folder of the journals."""
 
-    def __init__(self, store: Store, folder: str) -> None:
+    def __init__(self, store: Store, folder: str, config: Config) -> None:
         self._store = store
         self._folder = folder
         self._written: dict[str, bytes] = {}
         self._recent = RecentPieces()
+        self.ahead = FetchedAhead(
+            self._load,
+            at_once=config.s3_calls_at_once,
+            bytes_max=config.journal_ahead_bytes_max,
+        )
 
     def write(self, path: str, position: int, parts: Iterable[bytes | memoryview]) -> None:
         """See `SegmentDisk.write`: put by `sync_folder`, together with others."""
@@ -119,11 +126,7 @@ class StoreDisk:
     ) -> bytes:
         """See `SegmentDisk.read`: a store gives bytes in memory of its own."""
         del memory
-        kept = self._recent.get(path, position, length)
-        if kept is not None:
-            return kept
-        _, loaded = self._store.load(f"{self._folder}/{path}", position, length)
-        data = bytes(loaded.to_pybytes())
+        data = self.ahead.take(Piece(path, position, length))
         self._recent.keep(path, position, data)
         return data
 
@@ -143,6 +146,14 @@ class StoreDisk:
                     self._recent.keep(f"{target}/{name}", 0, file.read())
 
         self._store.each(put, names)
+
+    def _load(self, piece: Piece) -> bytes:
+        kept = self._recent.get(*piece)
+        if kept is not None:
+            return kept
+        path, position, length = piece
+        _, loaded = self._store.load(f"{self._folder}/{path}", position, length)
+        return bytes(loaded.to_pybytes())
 
     def _put(self, path: str, data: bytes) -> None:
         fault("ledger.rows.before_put")

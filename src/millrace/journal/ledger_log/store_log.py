@@ -1,6 +1,6 @@
 """A decision log in a folder or a bucket: each record a file that is made once.
 
-    log/{number of 20 digits}          a record: linked into place, or put with If-None-Match: *
+    log/{number of 20 digits}          a record: linked into place, or put if there is none
     snapshots/{number of 20 digits}    a snapshot
 
 Invariant: a file appears whole, and the first one of a name stays.
@@ -18,6 +18,7 @@ from millrace.config import Config
 from millrace.errors import BrokerStopped, PeerGone, StorageError
 from millrace.faults import fault
 from millrace.journal.ledger_log.decision_log import Added, LogSnapshot, Taken
+from millrace.storage.objects.object_calls import ObjectRefused
 from millrace.storage.store import Store
 
 _DIGITS: Final = 20
@@ -25,8 +26,6 @@ _PROBE_S_MAX: Final = 600
 """Longer than the calls of a probe can take."""
 _NOT_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 """Refusals that come before the file has its name."""
-_SERVER_FAILED: Final = 500
-"""From this status on a server does not know itself what it has done."""
 
 
 class StoreLog:
@@ -71,7 +70,7 @@ class StoreLog:
                 added = self._store.create(name, content, sync=True)
                 there = None if added else self._store.read(name)
             except StorageError as error:
-                if is_first and _was_refused(error, is_remote=self._store.remote):
+                if is_first and _was_refused(error):
                     raise
                 raise self._in_doubt(number, error) from error
             except PeerGone as error:
@@ -161,13 +160,9 @@ def _numbers(names: Sequence[str], first: int) -> list[int]:
     )
 
 
-def _was_refused(error: StorageError, *, is_remote: bool) -> bool:
+def _was_refused(error: StorageError) -> bool:
     """Whether the store said no before anything was there."""
+    if isinstance(error, ObjectRefused):
+        return error.is_certain
     cause = error.__cause__
-    if is_remote:
-        answer = getattr(cause, "response", {}).get("ResponseMetadata", {})
-        return (
-            not answer.get("RetryAttempts", 0)
-            and answer.get("HTTPStatusCode", _SERVER_FAILED) < _SERVER_FAILED
-        )
     return isinstance(cause, OSError) and cause.errno in _NOT_WRITTEN

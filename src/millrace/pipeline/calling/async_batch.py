@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 from millrace.errors import SchemaMismatch
 from millrace.pipeline.calling.call_batch import CallBatch
@@ -19,19 +20,19 @@ def run_async(batch: CallBatch) -> BatchOutcome:
     begun = time.perf_counter()
     work = _Several(batch)
     try:
-        _run(runner.get_loop(), work)
+        run_through(runner.get_loop(), work.run())
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
     batch.called.seconds += time.perf_counter() - begun
     return work.finish()
 
 
-def _run(loop: asyncio.AbstractEventLoop, work: _Several) -> None:
+def run_through(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
     """Run to the end. A task of the user's that calls sys.exit leaves the loop at once.
 
     When the loop goes on, the call that waits for that task gets the exception, and fails by it.
     """
-    task = loop.create_task(work.run())
+    task = loop.create_task(work)
     while True:
         try:
             loop.run_until_complete(task)
@@ -46,11 +47,9 @@ class _Several:
     def __init__(self, batch: CallBatch) -> None:
         self.batch, self.caller, self.called = batch, batch.caller, batch.called
         self.dicts: list[Row] = batch.caller.passing.dicts(batch.rows.batch)
-        self.results: dict[int, list[Row] | Failure] = dict(batch.past.settled)
-        indexes = [index for index in range(len(self.dicts)) if index not in self.results]
-        self.waiting: Iterator[int] = iter(indexes)
+        self.results: dict[int, list[Row] | Failure] = {}
+        self.waiting: Iterator[int] = iter(range(len(self.dicts)))
         self.is_ending = False
-        self.recording = asyncio.Lock()
 
     async def run(self) -> None:
         count = max(1, min(self.caller.options.concurrency, len(self.dicts)))
@@ -70,7 +69,6 @@ class _Several:
                 self.is_ending = True
 
     async def _call_until_settled(self, slot: int, index: int) -> list[Row] | Failure:
-        await asyncio.sleep(self.batch.hooks.delay_s(index))
         number = 1 + self.batch.past.attempts.get(index, 0)
         if number > self.caller.options.retries + 1:
             return ended_process(index, number - 1)
@@ -79,30 +77,21 @@ class _Several:
             try:
                 return await self._call(slot, index, number)
             except BaseException as error:
-                if _is_cancelled(error):
+                if is_cancelled(error):
                     raise
                 self.called.errors += 1
                 if isinstance(error, SchemaMismatch) or number > self.caller.options.retries:
-                    failure = failure_of(index, error, number)
-                    if self.caller.options.on_error != "fail":
-                        self.batch.call_file.left_out(failure)
-                    return failure
-                self.batch.call_file.raised(index)
+                    return failure_of(index, error, number)
             await asyncio.sleep(self.caller.backoff_s(number))
-            async with self.recording:
-                wait_s = await asyncio.to_thread(self.batch.hooks.before_retry, index)
-            await asyncio.sleep(wait_s)
             number += 1
 
     async def _call(self, slot: int, index: int, number: int) -> list[Row]:
         context = self.batch.context(index, index + 1, number)
         self.batch.call_file.begin(slot, index, index + 1, number)
         try:
-            async with asyncio.timeout(self.caller.options.timeout):
-                rows = await self.caller.function.call_row_async(self.dicts[index], context)
+            rows = await self.caller.call_row_async(self.dicts[index], context)
             if rows:
                 self.caller.to_batch(rows)
-            self.batch.keep(index, rows)
         finally:
             self.batch.call_file.end(slot)
         return rows
@@ -120,12 +109,10 @@ class _Several:
                 self.batch.made += answer
                 self.batch.row_indexes += [index] * len(answer)
             self.called.done = index + 1
-        behind = [index for index in self.results if index > self.called.done]
-        self.called.wasted = len(behind)
         return self.batch.finish()
 
 
-def _is_cancelled(error: BaseException) -> bool:
+def is_cancelled(error: BaseException) -> bool:
     """Whether this task was cancelled, and not only a task of the user's function."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

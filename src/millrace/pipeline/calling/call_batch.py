@@ -1,4 +1,4 @@
-"""One batch of rows while a step's function is called for it.
+"""One batch of rows while the function of a cheap step is called for it.
 
 Invariant: rows are settled from the first on without a gap. A row is settled when it has results,
 or when the options of its step leave it out. Every exception of the function is a failed call, also
@@ -19,7 +19,7 @@ from millrace.errors import SchemaMismatch
 from millrace.pipeline.calling.call_failures import Stopped, failure_of
 from millrace.pipeline.calling.call_file import CallFile
 from millrace.pipeline.calling.call_thread import CallTimedOut
-from millrace.pipeline.calling.function_caller import NO_CONTEXT, CallHooks, FunctionCaller
+from millrace.pipeline.calling.function_caller import NO_CONTEXT, FunctionCaller
 from millrace.pipeline.core.call_outcomes import (
     BatchOutcome,
     Failure,
@@ -39,14 +39,13 @@ class CallBatch:
         caller: FunctionCaller,
         rows: HopRows,
         journal_id: int,
-        hooks: CallHooks,
+        sleep: Callable[[float], None],
         *,
         call_file: CallFile,
         past: KnownCalls,
-        in_doubt: bool,
     ) -> None:
-        self.caller, self.rows, self.hooks = caller, rows, hooks
-        self.journal_id, self.in_doubt = journal_id, in_doubt
+        self.caller, self.rows, self.sleep = caller, rows, sleep
+        self.journal_id = journal_id
         self.call_file, self.past = call_file, past
         self.made: list[Row] = []
         self.row_indexes: list[int] = []
@@ -76,20 +75,11 @@ class CallBatch:
 
     def one_row(self, index: int, row: Row) -> Failure | None:
         """Call for a row until it succeeds or is given up."""
-        known = self.past.settled.get(index)
-        if isinstance(known, Failure):
-            return known
-        if known is not None:
-            self._take(index, known)
-            return None
-        if self.raised is None:
-            self.hooks.sleep(self.hooks.delay_s(index))
 
         def attempt(number: int) -> None:
             self.call_file.begin(0, index, index + 1, number)
             made = self.caller.call_row(row, self.context(index, index + 1, number))
             self._take(index, made)
-            self.keep(index, made)
             self.call_file.end(0)
 
         return self._attempts(index, attempt)
@@ -98,19 +88,12 @@ class CallBatch:
         self.made += made
         self.row_indexes += [index] * len(made)
 
-    def keep(self, index: int, made: list[Row]) -> None:
-        """Save the results of a paid call in the call file, which outlives this process."""
-        if self.call_file.keeps:
-            rows = self.caller.to_batch(made) if made else None
-            self.call_file.settled(index, index + 1, rows)
-
     def settle(self, failure: Failure) -> bool:
         """Settle a row that failed for good; returns whether to go on with the next row."""
         if self.caller.options.on_error == "fail":
             self.called.failed = failure
             return False
         self.called.left_out.append(failure)
-        self.call_file.left_out(failure)
         return True
 
     def context(self, begin: int, end: int, attempt: int) -> Context:
@@ -122,16 +105,13 @@ class CallBatch:
             step=self.caller.step.name,
             keys=row_keys(self.caller.asker, self.journal_id, self.rows, begin, end),
             attempt=attempt,
-            in_doubt=self.in_doubt,
         )
 
     def _is_plain(self) -> bool:
         """Whether no work is needed between calls, so that `_quickly` can make them."""
         caller = self.caller
         return not (
-            caller.is_careful
-            or self.past.attempts
-            or self.past.settled
+            self.past.attempts
             or caller.step.calling.takes_context
             or caller.options.timeout is not None
         )
@@ -180,9 +160,7 @@ class CallBatch:
                 self.called.seconds += time.perf_counter() - begun
             if is_final or number > self.caller.options.retries:
                 return failure
-            self.call_file.raised(index)
-            self.hooks.sleep(self.caller.backoff_s(number))
-            self.hooks.sleep(self.hooks.before_retry(index))
+            self.sleep(self.caller.backoff_s(number))
             number += 1
 
     def _raise_first(self) -> None:
@@ -206,7 +184,6 @@ class CallBatch:
             self.call_file.begin(0, begin, end, last)
             made = self.caller.call_batch(given, self.context(begin, end, number))
             out.append(made)
-            self.call_file.settled(begin, end, made if self.caller.schema is not None else None)
             self.call_file.end(0)
 
         def halve(begin: int, end: int, failure: Failure) -> None:
@@ -219,7 +196,6 @@ class CallBatch:
             for low, high in ((0, middle), (middle, end - begin)):
                 if self.caller.is_stuck():
                     raise Stopped
-                self.hooks.sleep(self.hooks.before_retry(begin))
                 half_failure = self._once(begin + low, begin + high, attempt)
                 if half_failure is None:
                     self.called.done = begin + high
@@ -227,7 +203,6 @@ class CallBatch:
                     halve(begin + low, begin + high, half_failure)
 
         try:
-            self.hooks.sleep(self.hooks.delay_s(0))
             failure = self._attempts(0, attempt)
             if failure is None:
                 self.called.done = count

@@ -6,6 +6,7 @@ import traceback
 from typing import Final
 
 from millrace.pipeline.core.call_outcomes import Failure
+from millrace.pipeline.paid.call_errors import AnswerUnusable
 
 _TRACE_LINES_MAX: Final = 40
 
@@ -30,7 +31,9 @@ class MakingFailed(Exception):
         self.step, self.failure = step, failure
 
 
-def failure_of(index: int, error: BaseException, attempts: int) -> Failure:
+def failure_of(
+    index: int, error: BaseException, attempts: int, *, is_final: bool = False
+) -> Failure:
     """The failure of an error: its text, and its traceback from the user's code on."""
     own = error.__traceback__
     while own is not None and own.tb_next is not None and _is_ours(own.tb_frame.f_code.co_filename):
@@ -42,6 +45,9 @@ def failure_of(index: int, error: BaseException, attempts: int) -> Failure:
         error=f"{type(error).__name__}: {error}",
         traceback="\n".join(lines[-_TRACE_LINES_MAX:]),
         attempts=attempts,
+        kind=type(error).__name__,
+        is_final=is_final,
+        answer=error.answer if isinstance(error, AnswerUnusable) else None,
     )
 
 

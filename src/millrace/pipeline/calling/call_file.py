@@ -1,4 +1,4 @@
-"""The call file of a process: its calls under way, and the results of calls that returned.
+"""The call file of a process: its calls under way, and the outcomes of paid calls that ended.
 
 The kernel keeps the file when the process ends. It is never synced: it is of use only as long as
 the host runs. Layout: a table of marks, one for each call that can be under way at once, then
@@ -15,6 +15,7 @@ import json
 import mmap
 import os
 import struct
+import sys
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping
@@ -22,18 +23,25 @@ from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
-from millrace.pipeline.core.call_outcomes import CallMark, CallResult, Failure, LeftCalls
+from millrace.pipeline.core.call_outcomes import (
+    CallMark,
+    CallOutcome,
+    CallResult,
+    Failure,
+    LeftCalls,
+    LeftOutcome,
+)
 from millrace.pipeline.core.hop_rows import Offsets
+from millrace.pipeline.paid.spend import CallSpend, Spend
 from millrace.storage import modes
 
-VERSION: Final = 1
+VERSION: Final = 2
 _FIELDS: Final = 3
-"""Fields of a mark: index of the first row plus one, index behind the last row, attempt."""
+"""Fields of a mark: index or offset of the first row plus one, the one behind the last, attempt."""
 _WORD: Final = 8
 _FRAME: Final = struct.Struct("<II")
-_RANGE: Final = struct.Struct("<qq")
+_LENGTH: Final = struct.Struct("<I")
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
 _OPEN: set[str] = set()
 """Paths of the open files of this process: opening one again would release its lock."""
@@ -45,24 +53,19 @@ class CallFile:
     def __init__(self, slots: int) -> None:
         self._file: int | None = None
         self._path = ""
-        self.keeps = False
-        """Whether results are kept, and not only marks."""
         self._memory: mmap.mmap | None = None
         self._base = self._end = 0
         self.marks: array[int] | memoryview[int] = array("q", bytes(_WORD * _FIELDS * slots))
         """For a call of slot n: begin plus one at 3 n, end and attempt behind it."""
 
     @classmethod
-    def open(
-        cls, path: str | None, header: Mapping[str, Any], *, slots: int, keeps: bool
-    ) -> CallFile:
+    def open(cls, path: str | None, header: Mapping[str, Any], *, slots: int) -> CallFile:
         """Begin a file. Without a path, or where that is impossible, marks are in memory only."""
         call_file, boot = cls(slots), boot_id()
         if path is None or boot is None or path in _OPEN:
             return call_file
         with contextlib.suppress(OSError):
             call_file._begin(path, dict(header) | {"version": VERSION, "boot": boot}, slots)
-            call_file.keeps = keeps
         return call_file
 
     def _begin(self, path: str, header: Mapping[str, Any], slots: int) -> None:
@@ -108,40 +111,36 @@ class CallFile:
         """A call is over, and its outcome is in the file."""
         self.marks[slot * _FIELDS] = 0
 
-    def settled(self, begin: int, end: int, made: pa.RecordBatch | None) -> None:
-        """The rows from index `begin` to `end` have their results."""
-        if self.keeps:
-            data = b"" if made is None or not made.num_rows else made.serialize()
-            with self._kept_whole():
-                self._write(b"S", _RANGE.pack(begin, end), data)
+    @property
+    def size(self) -> int:
+        """How long the file is."""
+        return self._end
 
-    def left_out(self, failure: Failure) -> None:
-        """The row of the failure is given up."""
-        if self.keeps:
-            with self._kept_whole():
-                self._write(b"F", json.dumps(asdict(failure)).encode())
-
-    def raised(self, index: int) -> None:
-        """The call for the row of this index raised, and will be made again."""
-        if self.keeps:
-            with self._kept_whole():
-                self._write(b"R", _RANGE.pack(index, 0))
-
-    def known(self, offset: int, result: CallResult) -> None:
-        """The result of a row behind the batch, from the call file of a dead process."""
-        if not self.keeps:
+    def outcome(self, number: int, end: int, outcome: CallOutcome) -> None:
+        """A paid call has ended; `end` is the offset behind its last row."""
+        if self._file is None:
             return
+        about = {
+            "number": number,
+            "begin": outcome.first,
+            "end": end,
+            "attempt": outcome.attempt,
+            "at_us": outcome.at_us,
+            "seconds": outcome.seconds,
+            "is_refused": outcome.refused_s is not None,
+            "failure": None if outcome.failure is None else asdict(outcome.failure),
+            "noted": asdict(outcome.noted),
+        }
+        text = json.dumps(about).encode()
+        made = outcome.made
+        rows = made.serialize() if made is not None and made.num_rows else b""
         with self._kept_whole():
-            if isinstance(result, Failure):
-                self._write(b"L", _RANGE.pack(offset, 0), json.dumps(asdict(result)).encode())
-            else:
-                self._write(b"K", _RANGE.pack(offset, 0), result)
+            self._write(b"O", _LENGTH.pack(len(text)), text, rows)
 
     def close(self) -> None:
         """Leave the file to the next process."""
         if self._file is None:
             return
-        self.keeps = False
         kept = array("q", self.marks)
         if isinstance(self.marks, memoryview):
             self.marks.release()
@@ -236,9 +235,8 @@ def _parsed(data: bytes) -> LeftCalls | None:
 
 def _makes_sense(left: LeftCalls) -> bool:
     """Whether all indexes are those of rows."""
-    ends = [(mark.begin, mark.end) for mark in left.marks]
-    ends += [*left.settled, *((index, index + 1) for index in left.raised)]
-    return all(0 <= begin < end <= len(left.offsets) for begin, end in ends)
+    rows_max = sys.maxsize if left.offsets is None else len(left.offsets)
+    return all(0 <= mark.begin < mark.end <= rows_max for mark in left.marks)
 
 
 def _frames(data: bytes, at: int) -> Iterator[bytes]:
@@ -257,19 +255,30 @@ def _add(left: LeftCalls, kind: bytes, body: bytes) -> None:
         case b"B":
             length = int.from_bytes(body[:4], "little")
             left.step = body[4 : 4 + length].decode()
-            left.offsets = np.frombuffer(body[4 + length :], np.int64)
-        case b"S":
-            begin, end = _RANGE.unpack_from(body)
-            left.settled[begin, end] = body[_RANGE.size :]
-        case b"F":
-            failure = Failure(**json.loads(body))
-            left.settled[failure.place, failure.place + 1] = failure
-        case b"R":
-            left.raised.append(_RANGE.unpack_from(body)[0])
-        case b"K":
-            left.known[_RANGE.unpack_from(body)[0]] = body[_RANGE.size :]
-        case b"L":
-            failure = Failure(**json.loads(body[_RANGE.size :]))
-            left.known[_RANGE.unpack_from(body)[0]] = failure
+            if left.header.get("segment") is None:
+                left.offsets = np.frombuffer(body[4 + length :], np.int64)
+        case b"O":
+            (length,) = _LENGTH.unpack_from(body)
+            about = json.loads(body[_LENGTH.size : _LENGTH.size + length])
+            left.outcomes.append(_outcome(about, body[_LENGTH.size + length :]))
         case _:
             raise ValueError(f"a frame of kind {kind!r}")
+
+
+def _outcome(about: dict[str, Any], rows: bytes) -> LeftOutcome:
+    noted = about["noted"] | {"allowed": None}
+    result: CallResult | None = rows
+    if about["is_refused"]:
+        result = None
+    elif about["failure"] is not None:
+        result = Failure(**about["failure"])
+    return LeftOutcome(
+        number=about["number"],
+        begin=about["begin"],
+        end=about["end"],
+        attempt=about["attempt"],
+        result=result,
+        seconds=about["seconds"],
+        noted=CallSpend(**(noted | {"spend": Spend(**noted["spend"])})),
+        at_us=about["at_us"],
+    )

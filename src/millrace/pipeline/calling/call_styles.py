@@ -1,11 +1,13 @@
-"""Calls a step's function for a batch of rows: row by row, as a batch, or async."""
+"""Calls the function of a cheap step for a batch of rows: row by row, as a batch, or async."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from millrace.pipeline.calling.async_batch import run_async
 from millrace.pipeline.calling.call_batch import CallBatch
 from millrace.pipeline.calling.call_file import CallFile
-from millrace.pipeline.calling.function_caller import CallHooks, FunctionCaller
+from millrace.pipeline.calling.function_caller import FunctionCaller
 from millrace.pipeline.core.call_outcomes import NO_PAST, BatchOutcome, KnownCalls
 from millrace.pipeline.core.hop_rows import HopRows
 
@@ -14,9 +16,8 @@ def call_for(
     caller: FunctionCaller,
     rows: HopRows,
     journal_id: int,
-    hooks: CallHooks,
+    sleep: Callable[[float], None],
     *,
-    in_doubt: bool = False,
     call_file: CallFile | None = None,
     past: KnownCalls = NO_PAST,
 ) -> BatchOutcome:
@@ -26,15 +27,12 @@ def call_for(
         caller: the caller of the step's function.
         rows: the rows to call for.
         journal_id: the journal that the rows come from.
-        hooks: called before calls.
-        in_doubt: whether a process that ended may have made these calls.
+        sleep: waits before calls; raises `Stopped` if the worker is to end.
         call_file: marks the calls, so that the next process knows which of them ended this one.
-        past: attempts and results that dead processes left for these rows.
+        past: attempts that dead processes made for these rows.
     """
     marked = call_file or CallFile(caller.options.concurrency)
-    batch = CallBatch(
-        caller, rows, journal_id, hooks, call_file=marked, past=past, in_doubt=in_doubt
-    )
+    batch = CallBatch(caller, rows, journal_id, sleep, call_file=marked, past=past)
     calling = caller.step.calling
     if calling.rows == "batch":
         called = batch.as_whole()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -35,19 +35,6 @@ T = TypeVar("T")
 NO_CONTEXT: Final = Context(job="", step="", keys=())
 
 
-class CallHooks(Protocol):
-    """Hooks that run before calls; each may raise `Stopped`."""
-
-    def delay_s(self, number: int) -> float:
-        """How long the first call of this number is to wait."""
-
-    def before_retry(self, number: int) -> float:
-        """Record that a call is made once more; returns how long to wait."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait, unless the worker is to end."""
-
-
 class FunctionCaller:
     """Calls one step's function; for one thread."""
 
@@ -64,10 +51,11 @@ class FunctionCaller:
         self.hop, self.step, self.config, self.instance = hop, step, config, made
         self.options = step.options
         self.function: Function = made.function
+        self.function.open_in(workspace)
         self.schema: pa.Schema | None = self.function.schema
         is_timed = self.options.timeout is not None and not step.calling.is_async
         self._thread = CallThread() if is_timed else None
-        self.is_careful = hop.expensive is step
+        self._workspace, self._job_id = workspace, job_id
         self.passing = Passing(hop, step, workspace)
         self.asker = asker_of(job_id, hop.job, step.name, step.calling.identity)
 
@@ -82,16 +70,31 @@ class FunctionCaller:
             raise MakingFailed(step.name, failure_of(0, error, 1)) from error
         return cls(hop, step, instance, config, workspace=workspace, job_id=job_id)
 
-    def close(self) -> None:
-        """Close the thread, and the event loop that only these calls use."""
+    def for_another_thread(self) -> FunctionCaller:
+        """A caller of the same callable, for calls of another thread."""
+        return FunctionCaller(
+            self.hop,
+            self.step,
+            self.instance,
+            self.config,
+            workspace=self._workspace,
+            job_id=self._job_id,
+        )
+
+    def close_thread(self) -> None:
+        """Close the thread that calls with a time limit are made in."""
         if self._thread is not None:
             self._thread.close()
+
+    def close(self) -> None:
+        """Close the thread, and the event loop that only these calls use."""
+        self.close_thread()
         if self.instance.runner is not None and not self.step.calling.makes:
             self.instance.runner.close()
 
     def call_row(self, row: Row, context: Context) -> list[Row]:
         """The rows that one call makes, within its time limit."""
-        return self._within_limit(lambda: self._checked(self.function.call_row(row, context)))
+        return self._within_limit(lambda: self.function.call_row(row, context))
 
     def call_batch(self, batch: pa.RecordBatch, context: Context) -> pa.RecordBatch:
         """The rows that one call makes of a batch, within its time limit."""
@@ -100,13 +103,25 @@ class FunctionCaller:
             made = self._within_limit(lambda: self.function.call_batch(batch, context))
         else:
             made = runner.run(self._awaited(batch, context))
-        if self.schema is not None:
-            check_nulls(made, self.schema)
-        return made
+        return self._without_nulls(made)
+
+    async def call_row_async(self, row: Row, context: Context) -> list[Row]:
+        """The rows that one call of an async function makes, within its time limit."""
+        async with asyncio.timeout(self.options.timeout):
+            return await self.function.call_row_async(row, context)
+
+    async def call_batch_async(self, batch: pa.RecordBatch, context: Context) -> pa.RecordBatch:
+        """The rows that one call of an async function makes of a batch, within its time limit."""
+        return self._without_nulls(await self._awaited(batch, context))
 
     async def _awaited(self, batch: pa.RecordBatch, context: Context) -> pa.RecordBatch:
         async with asyncio.timeout(self.options.timeout):
             return await self.function.call_batch_async(batch, context)
+
+    def _without_nulls(self, made: pa.RecordBatch) -> pa.RecordBatch:
+        if self.schema is not None:
+            check_nulls(made, self.schema)
+        return made
 
     def to_batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
         """Rows that were made, in the step's schema."""
@@ -114,11 +129,6 @@ class FunctionCaller:
         made = self.function.to_batch(self.passing.with_references(rows, self.schema))
         check_nulls(made, self.schema)
         return made
-
-    def _checked(self, rows: list[Row]) -> list[Row]:
-        if self.is_careful and rows:
-            self.to_batch(rows)  # Before the next call is paid for.
-        return rows
 
     def _within_limit(self, work: Callable[[], T]) -> T:
         if self._thread is None:

@@ -44,7 +44,7 @@ def key_of(hop: Hop, calling: Calling) -> Key:
     A callable whose code cannot be identified is made again in each run.
     """
     identity = calling.identity or f"run {_RUNS.get(hop.job)}"
-    return (hop.job, hop.name, calling.name, identity)
+    return (hop.job, hop.name, calling.name, f"{identity} {calling.setting}")
 
 
 def begin_run(job: str, run: int) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
+import pyarrow as pa
 
 from millrace.pipeline.core.hop_rows import HopRows, Offsets
+from millrace.pipeline.paid.spend import NO_SPEND, CallSpend
 
 Row = dict[str, Any]
 
@@ -22,6 +23,12 @@ class Failure:
     error: str
     traceback: str
     attempts: int = 1
+    kind: str = ""
+    """The class of the error."""
+    is_final: bool = False
+    """Whether no further attempt can help."""
+    answer: str | None = None
+    """The answer that was paid for and cannot be used."""
 
 
 CallResult = bytes | Failure
@@ -37,17 +44,39 @@ def ended_process(index: int, attempts: int) -> Failure:
         "os._exit, crashed, had no memory left or was killed",
         traceback="",
         attempts=attempts,
+        kind="ProcessEnded",
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOutcome:
+    """The outcome of one call of an expensive step, in the order in which calls end."""
+
+    first: int
+    """The offset of the first row of the call."""
+    attempt: int
+    at_us: int
+    """When the call ended."""
+    seconds: float
+    made: pa.RecordBatch | None = None
+    """The rows that the function returned, if there are some."""
+    failure: Failure | None = None
+    refused_s: float | None = None
+    """Set if the provider was busy: the seconds to wait, 0 if it did not say how many."""
+    noted: CallSpend = NO_SPEND
+    is_stuck: bool = False
+    """Whether so many calls never returned that this process makes no more."""
+    chance: float = 1.0
+    """A number from 0 to 1, by chance: calls that failed together are not made again together."""
+
+
+# Calls of cheap steps: a batch of rows at a time.
 @dataclass(frozen=True, slots=True)
 class KnownCalls:
     """What is known about the rows of a batch before the calls, by the index of the row."""
 
     attempts: Mapping[int, int] = field(default_factory=dict)
     """Calls that ended their process. Those for a whole batch are at index 0."""
-    settled: Mapping[int, list[Row] | Failure] = field(default_factory=dict)
-    """Results that a dead process left: these rows are not called for again."""
 
 
 NO_PAST: Final = KnownCalls()
@@ -68,8 +97,6 @@ class BatchOutcome:
     calls: int = 0
     """Calls made, retries included."""
     errors: int = 0
-    wasted: int = 0
-    """Calls whose results are dropped, since an earlier row failed."""
     stuck: bool = False
     """Whether so many calls never returned that this process makes no more."""
     seconds: float = 0.0
@@ -78,11 +105,28 @@ class BatchOutcome:
 
 @dataclass(frozen=True, slots=True)
 class CallMark:
-    """A call that was under way, with the range of its rows' indexes."""
+    """A call that was under way: the range of its rows' indexes, or of their offsets if paid."""
 
     begin: int
     end: int
     attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutcome:
+    """One outcome of a paid call in the call file of a dead process."""
+
+    number: int
+    """How many outcomes of its turn were before it."""
+    begin: int
+    end: int
+    """The offsets of its rows: of the first one, and behind the last one."""
+    attempt: int
+    result: CallResult | None
+    """None if the provider was busy."""
+    seconds: float
+    noted: CallSpend
+    at_us: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,35 +135,16 @@ class LeftCalls:
 
     header: Mapping[str, Any]
     step: str = ""
-    offsets: Offsets = field(default_factory=lambda: np.empty(0, np.int64))
+    offsets: Offsets | None = None
+    """The offsets that the indexes of a cheap step's marks refer to."""
     marks: list[CallMark] = field(default_factory=list)
-    settled: dict[tuple[int, int], CallResult] = field(default_factory=dict)
-    """Results by the range of their rows' indexes."""
-    known: dict[int, CallResult] = field(default_factory=dict)
-    """Results of rows behind the batch, by offset."""
-    raised: list[int] = field(default_factory=list)
-    """Indexes of calls that raised and were to be made again."""
-    batches: tuple[int, ...] = (0,)
-    """The index of the first row of each batch."""
+    outcomes: list[LeftOutcome] = field(default_factory=list)
 
-    def joined(self, behind: LeftCalls) -> LeftCalls:
-        """This file, and the one of the batch behind it, as one."""
-        by = len(self.offsets)
+    def joined(self, other: LeftCalls) -> LeftCalls:
+        """This file and another one of the same turn as one."""
         return LeftCalls(
             header=self.header,
-            step=self.step,
-            offsets=np.concatenate([self.offsets, behind.offsets]),
-            marks=[
-                *self.marks,
-                *(CallMark(m.begin + by, m.end + by, m.attempt) for m in behind.marks),
-            ],
-            settled=self.settled
-            | {(b + by, e + by): _moved(result, by) for (b, e), result in behind.settled.items()},
-            known=self.known | behind.known,
-            raised=[*self.raised, *(index + by for index in behind.raised)],
-            batches=(*self.batches, *(index + by for index in behind.batches)),
+            step=self.step or other.step,
+            marks=[*self.marks, *other.marks],
+            outcomes=sorted([*self.outcomes, *other.outcomes], key=lambda o: o.number),
         )
-
-
-def _moved(result: CallResult, by: int) -> CallResult:
-    return replace(result, place=result.place + by) if isinstance(result, Failure) else result

@@ -63,11 +63,6 @@ class CallRange:
             for step in dict.fromkeys(step for step, _ in found)
         }
 
-    def behind(self, rows: HopRows) -> CallRange:
-        """Its last rows, with the dead letters from the first of them on."""
-        first = int(rows.offsets[0])
-        return CallRange(rows, self.next, self.letters[len(_below(self.letters, first)) :])
-
 
 class CallRangeBuffer:
     """Rows that were read and not called for yet. Each range begins where the last one ended."""
@@ -113,11 +108,6 @@ class CallRangeBuffer:
         rows = self._rows.before(offset)
         self._rows = self._rows.slice(len(rows), len(self._rows))
         return self._with_letters(CallRange(rows, min(offset, self._read_to)))
-
-    def put_back(self, back: CallRange) -> None:
-        """Insert rows at the front again."""
-        self._rows = together(self._schema, [back.rows, self._rows])
-        self._letters = back.letters + self._letters
 
     def next(self) -> CallRange:
         """Remove and return the next range; without rows if none wait."""

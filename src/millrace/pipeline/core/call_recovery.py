@@ -1,6 +1,6 @@
 """Recovers the calls that a worker was about to make when its process ended. Pure.
 
-The record names the rows. The call file, if this host has it, names the calls that had returned,
+The record names the rows. The call files, if this host has them, name the calls that had returned,
 with their results, and those that were under way. Only calls that were under way are in doubt.
 Invariant: results that returned are published and not called for again. Calls in doubt are dealt
 with as `on_doubt` says. Those that are made again are made alone, and count as failed attempts if
@@ -9,58 +9,49 @@ they ended a process of this run.
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from millrace.pipeline.core.call_outcomes import CallMark, CallResult, Failure, LeftCalls
+from millrace.pipeline.core.call_outcomes import CallMark, Failure, LeftCalls, LeftOutcome
 from millrace.pipeline.core.call_ranges import CallRange
-from millrace.pipeline.core.dead_letters import Letter
+from millrace.pipeline.core.call_window import SlidingCall
 from millrace.pipeline.core.hop_rows import HopRows, Offsets
 from millrace.pipeline.core.job_events import JobEvent
 from millrace.pipeline.core.job_model import FunctionSink, Map
 from millrace.pipeline.core.paid_step import PaidStep, result_batch
 from millrace.pipeline.core.worker_deaths import Death, Deaths
+from millrace.pipeline.paid.call_records import CallRecord, Totals
+from millrace.pipeline.paid.charges import CallCharge
 
 _IN_DOUBT: Final = Failure(
     place=0,
     error="in doubt: a worker that died may have made this call",
     traceback="",
+    kind="InDoubt",
 )
 
 
 @dataclass(slots=True, kw_only=True)
 class RecoveredCalls:
-    """The results of a dead worker's calls that are published, and the rows that are left to do."""
+    """The calls of a dead worker's record, as the next worker goes on with them."""
 
-    next: int = 0
-    """The first offset that is not settled."""
-    outputs: list[HopRows] = field(default_factory=list)
-    letters: list[Letter] = field(default_factory=list)
+    calls: list[SlidingCall] = field(default_factory=list)
     events: list[JobEvent] = field(default_factory=list)
-    done: int = 0
-    """The number of settled rows, counted from the first row on."""
-    rest: HopRows | None = None
-    """Rows behind these, if there are any."""
-    known: dict[int, CallResult] = field(default_factory=dict)
-    """Results of rows behind these, by offset."""
-    counts: dict[str, int] = field(default_factory=dict)
-    """Counts to add to the totals of the unit."""
-    doubted: frozenset[int] = frozenset()
-    """Offsets of rows whose calls are made again."""
-    on_hold: HopRows | None = None
-    """Rows whose calls are in doubt: the user decides about them."""
+    charges: list[CallCharge] = field(default_factory=list)
+    totals: Totals
+    on_hold: tuple[int, int, int] | None = None
+    """Calls in doubt that the user decides about: first and last offset, and their number."""
 
 
 def recover_calls(
     paid: PaidStep,
     deaths: Deaths,
-    batch: CallRange,
-    planned: int,
+    rows: CallRange,
+    record: CallRecord,
     left: LeftCalls | None,
     now_us: int,
 ) -> RecoveredCalls:
@@ -69,19 +60,19 @@ def recover_calls(
     Args:
         paid: the step and its unit.
         deaths: the known deaths of the unit; new ones are added.
-        batch: the rows of the record.
-        planned: how many calls the record was for.
-        left: the call file that the worker left on this host.
-        now_us: the time of events and dead letters.
+        rows: the rows of the record that are not published.
+        record: the last record of the unit.
+        left: the call files that the worker left on this host.
+        now_us: the time of events.
     """
-    recovery = _Recovery(paid, deaths, batch, now_us)
-    if left is None or not _fits(left, batch.rows, paid.schema):
-        return recovery.without_file(planned)
-    return recovery.with_file(left, planned)
+    recovery = _Recovery(paid, deaths, rows.rows, record, now_us)
+    if left is None or not _fits(left, rows.rows, paid.schema):
+        return recovery.without_file()
+    return recovery.with_file(left)
 
 
 def death_of(step: Map | FunctionSink, offsets: Offsets, mark: CallMark, attempts: int) -> Death:
-    """The record of a call that ended its process."""
+    """The record of a call that ended its process; the mark has indexes."""
     first, last = int(offsets[mark.begin]), int(offsets[mark.end - 1])
     is_batch, options = step.calling.rows == "batch", step.options
     middle = int(offsets[(mark.begin + mark.end) // 2])
@@ -99,30 +90,34 @@ def death_of(step: Map | FunctionSink, offsets: Offsets, mark: CallMark, attempt
 
 
 def _fits(left: LeftCalls, rows: HopRows, schema: pa.Schema | None) -> bool:
-    """Whether the file is about these rows, and its results have the step's schema."""
-    if not np.array_equal(left.offsets, rows.offsets):
+    """Whether the results in the file can be read, and its marks are about these rows."""
+    known = set(rows.offsets.tolist())
+    if not all(mark.begin in known for mark in left.marks):
         return False
     try:
-        for result in (*left.settled.values(), *left.known.values()):
-            if result and not isinstance(result, Failure):
-                result_batch(result, schema).validate(full=True)
+        for outcome in left.outcomes:
+            if outcome.begin in known and isinstance(outcome.result, bytes) and outcome.result:
+                result_batch(outcome.result, schema).validate(full=True)
     except (pa.ArrowException, OSError):
         return False
     return True
 
 
 class _Recovery:
-    def __init__(self, paid: PaidStep, deaths: Deaths, batch: CallRange, now_us: int) -> None:
-        self._paid, self._deaths, self._batch, self._now_us = paid, deaths, batch, now_us
-        self._rows, self._options = batch.rows, paid.step.options
-        self._out = RecoveredCalls()
+    def __init__(
+        self, paid: PaidStep, deaths: Deaths, rows: HopRows, record: CallRecord, now_us: int
+    ) -> None:
+        self._paid, self._deaths, self._now_us = paid, deaths, now_us
+        self._rows, self._record, self._options = rows, record, paid.step.options
+        self._out = RecoveredCalls(totals=record.totals)
+        self._settled: list[SlidingCall] = []
         self._calls_min = 0
         """How many calls are in doubt at least, if some are."""
 
-    def without_file(self, planned: int) -> RecoveredCalls:
+    def without_file(self) -> RecoveredCalls:
         """Every call may have been made. Where one batch ended and the next began is not known."""
         count = len(self._rows)
-        self._calls_min = planned if self._paid.calls_batches else 0
+        self._calls_min = self._record.calls if self._paid.calls_batches else 0
         ends = [(0, count)] if self._paid.calls_batches else [(n, n + 1) for n in range(count)]
         suspects = [CallMark(begin, end, 0) for begin, end in ends] if count else []
         attempts: dict[CallMark, int] = {}
@@ -132,101 +127,145 @@ class _Recovery:
             # Called for alone in this run, it is what ended the process.
             is_again = len(suspects) == 1 and before is not None
             attempts[suspect] = (before or 0) + is_again
-        self._out.counts = {"errors": sum(n > 0 for n in attempts.values())}
-        return self._decide({}, attempts)
+        self._count(errors=sum(n > 0 for n in attempts.values()))
+        return self._decide(attempts)
 
-    def with_file(self, left: LeftCalls, planned: int) -> RecoveredCalls:
+    def with_file(self, left: LeftCalls) -> RecoveredCalls:
         """Only calls that were under way may have been made without a result."""
-        settled = dict(left.settled)
-        begun = {begin for begin, _ in settled} | set(left.raised)
-        suspects = [mark for mark in left.marks if (mark.begin, mark.end) not in settled]
-        begun |= {mark.begin for mark in suspects}
-        indexes = {int(offset): index for index, offset in enumerate(self._rows.offsets)}
-        for offset, result in left.known.items():
-            index = indexes.get(offset)
-            if index is None:
-                self._out.known[offset] = result
-            else:
-                settled.setdefault((index, index + 1), result)
+        for outcome in left.outcomes:
+            if outcome.number >= self._record.outcomes:
+                self._account(outcome)
+        settled: dict[int, LeftOutcome] = {}
+        begun: set[int] = set()
+        index_of = {int(offset): index for index, offset in enumerate(self._rows.offsets)}
+        for outcome in left.outcomes:
+            if outcome.begin in index_of:
+                begun.add(outcome.begin)
+                settled[outcome.begin] = outcome
+        suspects: list[CallMark] = []
+        for mark in left.marks:
+            known = settled.get(mark.begin)
+            if known is None or not self._settles(known):
+                end = int(np.searchsorted(self._rows.offsets, mark.end))
+                suspects.append(CallMark(index_of[mark.begin], end, mark.attempt))
+        begun |= {int(self._rows.offsets[suspect.begin]) for suspect in suspects}
+        for outcome in settled.values():
+            if self._settles(outcome):
+                self._settle(outcome, index_of[outcome.begin])
         is_counted = left.header["run"] == self._paid.notes.run
         attempts = {suspect: suspect.attempt if is_counted else 0 for suspect in suspects}
         if len(suspects) > 1:
             # One of them did it. All get a call of their own, which will tell.
             attempts = {s: min(n, self._options.retries) for s, n in attempts.items()}
-        if self._paid.calls_batches:
-            begun = {bisect.bisect_right(left.batches, index) for index in begun}
-        self._out.counts = {
-            "calls": -max(0, planned - len(begun)),
-            "errors": len(left.raised) + is_counted * len(suspects),
-        }
-        return self._decide(settled, attempts)
-
-    def _decide(
-        self, settled: dict[tuple[int, int], CallResult], attempts: Mapping[CallMark, int]
-    ) -> RecoveredCalls:
-        out = self._out
-        if attempts and self._options.on_doubt == "skip":
-            self._leave_out(settled, list(attempts))
-            attempts = {}
-        self._settle(settled)
-        if attempts and self._options.on_doubt == "hold":
-            last = max(suspect.end for suspect in attempts)
-            out.on_hold = self._rows.slice(out.done, last)
-            return out
-        self._count(in_doubt=max(len(attempts), self._calls_min if attempts else 0))
-        out.doubted = frozenset(
-            int(offset) for s in attempts for offset in self._rows.offsets[s.begin : s.end]
+        self._count(
+            calls=-max(0, self._record.calls - self._begun_since(left, begun)),
+            errors=is_counted * len(suspects),
         )
+        return self._decide(attempts)
+
+    def _begun_since(self, left: LeftCalls, begun: set[int]) -> int:
+        """How many calls that the record counts as without an outcome were begun."""
+        late = {o.begin for o in left.outcomes if o.number >= self._record.outcomes}
+        under_way = {mark.begin for mark in left.marks}
+        return len((late | under_way) & begun)
+
+    def _account(self, outcome: LeftOutcome) -> None:
+        """Count an outcome that no record counts yet."""
+        is_failure = isinstance(outcome.result, Failure)
+        self._out.totals = self._out.totals.spent(outcome.noted.spend)
+        self._count(errors=int(is_failure), refused=int(outcome.result is None))
+        if outcome.result is None:
+            self._count(calls=-1)
+        self._out.charges.append(
+            self._paid.notes.charge(
+                at_us=outcome.at_us,
+                offset=outcome.begin,
+                attempt=outcome.attempt,
+                noted=outcome.noted,
+                seconds=outcome.seconds,
+                failure=outcome.result if isinstance(outcome.result, Failure) else None,
+                is_refused=outcome.result is None,
+            )
+        )
+
+    def _settles(self, outcome: LeftOutcome) -> bool:
+        """Whether no further call follows this outcome."""
+        match outcome.result:
+            case None:
+                return False
+            case Failure() as failure:
+                is_last = failure.is_final or failure.attempts > self._options.retries
+                is_single = outcome.end - outcome.begin == 1 or not self._paid.calls_batches
+                return is_last and is_single and self._options.on_error != "fail"
+            case _:
+                return True
+
+    def _settle(self, outcome: LeftOutcome, index: int) -> None:
+        end = max(index + 1, int(np.searchsorted(self._rows.offsets, outcome.end)))
+        call = SlidingCall(rows=self._rows.slice(index, end), is_done=True)
+        if isinstance(outcome.result, Failure):
+            call.failure = outcome.result
+            self._leave_out(call)
+        elif outcome.result:
+            call.made = result_batch(outcome.result, self._paid.schema)
+        self._settled.append(call)
+
+    def _decide(self, attempts: dict[CallMark, int]) -> RecoveredCalls:
+        out = self._out
+        if attempts and self._options.on_doubt == "hold":
+            first = min(self._offsets(suspect)[0] for suspect in attempts)
+            last = max(self._offsets(suspect)[1] for suspect in attempts)
+            count = max(len(attempts), self._calls_min)
+            out.on_hold = (first, last, count)
+            return out
+        if attempts and self._options.on_doubt == "skip":
+            self._skip(list(attempts))
+            attempts = {}
+        self._count(in_doubt=max(len(attempts), self._calls_min if attempts else 0))
+        doubted: set[int] = set()
         for suspect, count in attempts.items():
             death = death_of(self._paid.step, self._rows.offsets, suspect, count)
             self._deaths.add(death)
             out.events.append(self._paid.notes.died(self._now_us, death))
+            doubted.update(self._rows.offsets[suspect.begin : suspect.end].tolist())
+        out.calls = self._with_rest(frozenset(doubted))
         return out
 
-    def _leave_out(
-        self, settled: dict[tuple[int, int], CallResult], suspects: Sequence[CallMark]
-    ) -> None:
+    def _with_rest(self, doubted: frozenset[int]) -> list[SlidingCall]:
+        """All calls in the order of their rows: those that are done, and those for the rest."""
+        self._settled.sort(key=lambda call: call.first)
+        calls: list[SlidingCall] = []
+        at = 0
+        for done in [*self._settled, None]:
+            end = len(self._rows)
+            if done is not None:
+                end = int(np.searchsorted(self._rows.offsets, done.first))
+            rest = self._rows.slice(at, end)
+            calls += self._paid.calls_for(rest, self._deaths, doubted)
+            if done is not None:
+                calls.append(done)
+                at = end + len(done.rows)
+        return calls
+
+    def _skip(self, suspects: Sequence[CallMark]) -> None:
         """Leave out rows in doubt and make dead letters of them."""
-        indexes = [index for suspect in suspects for index in range(suspect.begin, suspect.end)]
-        for index in indexes:
-            self._add_letter(replace(_IN_DOUBT, place=index))
-            settled[index, index + 1] = b""
-        in_doubt = max(len(suspects), self._calls_min)
-        self._count(in_doubt=in_doubt, skipped=len(indexes), dead_letters=len(indexes))
+        for suspect in suspects:
+            for index in range(suspect.begin, suspect.end):
+                call = SlidingCall(
+                    rows=self._rows.slice(index, index + 1),
+                    is_done=True,
+                    failure=_IN_DOUBT,
+                )
+                self._settled.append(call)
+                self._count(skipped=1, dead_letters=1)
+        self._count(in_doubt=max(len(suspects), self._calls_min))
 
-    def _settle(self, settled: Mapping[tuple[int, int], CallResult]) -> None:
-        """Publish from the first row on; keep results behind a gap until the gap is closed."""
-        out, ends = self._out, dict(settled.keys())
-        while out.done in ends:
-            begin, out.done = out.done, ends[out.done]
-            result = settled[begin, out.done]
-            if isinstance(result, Failure):
-                self._give_up(replace(result, place=begin))
-            elif result:
-                batch = result_batch(result, self._paid.schema)
-                offsets = np.full(batch.num_rows, self._rows.offsets[begin], np.int64)
-                out.outputs.append(HopRows(batch, offsets))
-        for (begin, _), result in settled.items():
-            if begin >= out.done:
-                out.known[int(self._rows.offsets[begin])] = result
-        is_whole = out.done == len(self._rows)
-        out.rest = None if is_whole else self._rows.slice(out.done, len(self._rows))
-        out.next = self._batch.next if is_whole else int(self._rows.offsets[out.done])
-
-    def _give_up(self, failure: Failure) -> None:
-        self._count(skipped=1)
-        if self._options.on_error == "dead_letter":
-            self._add_letter(failure)
-            self._count(dead_letters=1)
-
-    def _add_letter(self, failure: Failure) -> None:
-        letter = self._paid.notes.letter(self._now_us, self._paid.step, self._rows, failure)
-        self._out.letters.append(letter)
+    def _leave_out(self, call: SlidingCall) -> None:
+        count = len(call.rows)
+        self._count(skipped=count, dead_letters=count * (self._options.on_error == "dead_letter"))
 
     def _count(self, **more: int) -> None:
-        counts = self._out.counts
-        for name, count in more.items():
-            counts[name] = counts.get(name, 0) + count
+        self._out.totals = self._out.totals.plus(**more)
 
     def _offsets(self, suspect: CallMark) -> tuple[int, int]:
         offsets = self._rows.offsets

@@ -1,293 +1,309 @@
 """Decides about the calls of an expensive step on one unit, so that none is paid for twice. Pure.
 
-Batch by batch: intent, calls, results with a later intent. `on_*` methods return actions. While
-calls take long, the worker reads the next batch and gives it to `on_batch`: its intent is recorded
-meanwhile, with the results of the batch before the one that is called for. So calls do not wait for
-a journal that is far away.
-Invariant: no call is made before its intent is durable. The last record covers all rows from the
-committed offset on whose calls may have been made. An intent is recorded ahead for one batch only,
-so a dead worker lacks the results of at most two. Its call files say which calls of these were
-under way: only these are in doubt.
+Calls slide: `concurrency` calls are under way all the time, and a few more are recorded ahead, so
+that the next call need not wait for its record. Results are published as they come, together with
+the record of the calls that follow. `on_*` methods take events and return actions; `on_idle` says
+what to do next when all outcomes are given.
+
+Invariant: no call is made before a record that covers it is durable. The call files say which calls
+of the last record are under way: only these are in doubt behind a dead worker.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from millrace.pipeline.core import call_budget
-from millrace.pipeline.core.call_budget import BudgetShare
-from millrace.pipeline.core.call_outcomes import BatchOutcome
-from millrace.pipeline.core.call_ranges import CallRange, FrontEnd
+from millrace.pipeline.core.call_outcomes import CallOutcome, Failure, LeftCalls
+from millrace.pipeline.core.call_ranges import (
+    CallRange,
+    FrontEnd,
+)
+from millrace.pipeline.core.call_recovery import recover_calls
+from millrace.pipeline.core.call_window import SlidingCall, without
 from millrace.pipeline.core.expensive_actions import (
-    BatchInWork,
-    DiscardNewCallFile,
+    Actions,
+    CountRows,
+    EndTurn,
     ForgetCallFiles,
-    MakeCalls,
-    NextCallFile,
-    OpenCallFile,
-    PublishChange,
+    GoOn,
+    KeepResults,
     ReadLeftCalls,
-    RemoveCalledFiles,
-    SendingIntent,
-    SendingMeanwhile,
-    SendingResults,
-    SendingRetry,
-    StopCalls,
-    SwitchCallFile,
-    WaitForRate,
+    ReadMoreRows,
+    Wait,
+    WithdrawCalls,
 )
 from millrace.pipeline.core.job_events import JobEventKind
-from millrace.pipeline.core.paid_turn import Actions, PaidTurn, counted_rows
+from millrace.pipeline.core.paid_step import is_last_attempt
+from millrace.pipeline.core.paid_turn import PaidTurn
 from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
+from millrace.pipeline.paid.call_records import CallRecordKind
 
 
 class ExpensiveMachine(PaidTurn):
     """One turn of a worker on a unit of an expensive step."""
 
+    # What the last worker left.
     def on_start(self) -> Actions:
         """Begin the turn."""
-        if self._unsettled is not None:
-            return [ReadLeftCalls(self._unsettled)]
-        return [ForgetCallFiles(), *self._read()]
+        if self._left is not None and self._left.kind is not CallRecordKind.SETTLED:
+            return [ReadLeftCalls(self._left)]
+        return [ForgetCallFiles()]
 
-    # Before the calls.
-    def on_front_due(self, now_us: int) -> Actions:
-        """Functions in front of the step are to be called: publish results first, if any wait.
+    def on_left_calls(self, range_: CallRange, left: LeftCalls | None, now_us: int) -> Actions:
+        """The rows of the dead worker's record, and its call files if this host has them."""
+        assert self._left is not None, "asked for because of it"
+        own = replace(range_, rows=without(range_.rows, self._left.published))
+        recovered = recover_calls(self._paid, self._deaths, own, self._left, left, now_us)
+        if recovered.on_hold is not None:
+            first, next_, calls = recovered.on_hold
+            event = self._paid.event(
+                now_us, JobEventKind.HELD, first=first, next=next_, calls=calls
+            )
+            self._end = TurnEnd.HELD
+            change = UnitPublish(next=self._window.at, events=(event,))
+            return self._send(change, "hold", then=[EndTurn(TurnEnd.HELD, keeps_file=True)])
+        before, self._totals = self._totals, recovered.totals
+        self._charges += recovered.charges
+        self._events += recovered.events
+        counts = (
+            self._totals.skipped - before.skipped,
+            self._totals.dead_letters - before.dead_letters,
+        )
+        self._window.add(range_, recovered.calls)
+        self._window.read_to = max(self._window.read_to, range_.next)
+        self._give_up_ended()
+        self._recorded_kind = CallRecordKind.INTENT  # Whatever follows is recorded anew.
+        results = self._publishable()
+        leaving = {call.first for call in results}
+        kept = tuple(call for call in self._window.kept() if call.first not in leaving)
+        actions: Actions = [CountRows(*counts)] if any(counts) else []
+        actions += [KeepResults(kept)] if kept else []
+        self._has_file_results = bool(kept)
+        return [*actions, *self._publish([], now_us, then=[ForgetCallFiles()])]
 
-        A function that ends the process, or takes long, then leaves no paid call in doubt.
-        """
-        change = self._with_totals(self._waiting, now_us)
-        if change.is_empty(self._at):
+    def on_left_unread(self, end: FrontEnd, now_us: int) -> Actions:
+        """The rows of the dead worker's record cannot be read now: its calls stay as they are."""
+        self._end_front(end, now_us)
+        change = UnitPublish(next=self._window.at, events=tuple(self._events))
+        return self._send(change, "settle", then=[EndTurn(self._end, keeps_file=True)])
+
+    # Rows.
+    @property
+    def is_empty(self) -> bool:
+        """Whether no call is under way, and no result waits to be published."""
+        return not self._window.outstanding and not self._publishable() and not self._charges
+
+    def on_rows(self, range_: CallRange, end: FrontEnd | None, now_us: int) -> Actions:
+        """Rows that were read; none if there are no more, or if a step in front ended."""
+        self._is_dry = not len(range_.rows)
+        self._window.add(range_, self._paid.calls_for(range_.rows, self._deaths))
+        self._give_up_ended()
+        if end is not None and self._is_dry:
+            self._end_front(end, now_us)
+        return []
+
+    def on_turn_over(self) -> Actions:
+        """The time of the turn is over, or the worker is to stop."""
+        return self._stop()
+
+    def on_read_error(self) -> Actions:
+        """Rows could not be read: the worker raises the error when those before are done."""
+        self._is_dry = True
+        return []
+
+    # Calls.
+    def on_called(self, outcome: CallOutcome, now_us: int) -> Actions:
+        """A call has ended."""
+        window, call = self._window, self._window.calls[outcome.first]
+        window.unrecord(call)
+        self._outcomes += 1
+        self._pace.on_called(outcome.seconds, is_answer=outcome.refused_s is None)
+        self._totals = self._totals.spent(outcome.noted.spend)
+        refused_s = outcome.refused_s
+        if call.refusals >= self._limits.refusals_max:
+            refused_s = None
+        is_refused = refused_s is not None
+        self._charges.append(
+            self._paid.notes.charge(
+                at_us=outcome.at_us,
+                offset=outcome.first,
+                attempt=outcome.attempt,
+                noted=outcome.noted,
+                seconds=outcome.seconds,
+                failure=outcome.failure,
+                is_refused=is_refused,
+            )
+        )
+        actions: Actions = []
+        if refused_s is not None:
+            self._totals = self._totals.plus(calls=-1, refused=1)
+            call.refusals += 1
+            wait_us = self._pace.backoff_us(call.refusals, outcome.chance)
+            window.wait_until(call, now_us + max(wait_us, int(refused_s * 1_000_000)))
+        elif outcome.failure is not None:
+            self._totals = self._totals.plus(errors=1)
+            actions = self._on_failure(call, outcome, now_us)
+        else:
+            window.settle(call, made=outcome.made)
+            self._has_file_results = True
+        if outcome.is_stuck and self._end is TurnEnd.OVER:
+            self._add_event(self._paid.event(now_us, JobEventKind.STUCK, offset=call.first))
+            self._end = TurnEnd.STUCK
+            actions += self._stop()
+        return actions
+
+    def _on_failure(self, call: SlidingCall, outcome: CallOutcome, now_us: int) -> Actions:
+        options, failure = self._options, outcome.failure
+        assert failure is not None, "asked for because of it"
+        if not call.is_half and not is_last_attempt(failure, options.retries):
+            call.attempt += 1
+            wait_us = self._pace.backoff_us(failure.attempts, outcome.chance)
+            self._window.wait_until(call, now_us + wait_us)
             return []
-        self._waiting = UnitPublish(next=change.next)
-        return self._settle(change, self._read())
+        if len(call.rows) > 1 and options.on_error != "fail" and not failure.is_final:
+            self._window.halve(call)
+            return []
+        return self._give_up(call, failure)
+
+    def _give_up(self, call: SlidingCall, failure: Failure) -> Actions:
+        """A call is given up: its rows are left out, or fail the step."""
+        if self._options.on_error == "fail":
+            if self._failed is None or call.first < self._failed[0]:
+                self._failed = (call.first, failure)
+            self._end = TurnEnd.FAILED
+            return self._stop()
+        self._window.settle(call, failure=failure)
+        count = len(call.rows)
+        dead = count if self._options.on_error == "dead_letter" else 0
+        self._totals = self._totals.plus(skipped=count, dead_letters=dead)
+        return [CountRows(count, dead), GoOn()]
+
+    def _give_up_ended(self) -> None:
+        """Give up calls that ended their process too often, without making them again."""
+        waiting = self._window.waiting
+        for call in [call for call in waiting if call.failure is not None]:
+            assert call.failure is not None, "chosen by it"
+            waiting.remove(call)
+            failure, call.failure = call.failure, None
+            self._give_up(call, failure)
+
+    def on_withdrawn(self, firsts: list[int]) -> Actions:
+        """These recorded calls were not begun, and will not be."""
+        for first in firsts:
+            self._window.put_back(first)
+        self._totals = self._totals.plus(calls=-len(firsts))
+        return []
+
+    def _stop(self) -> Actions:
+        """Record no further call in this turn."""
+        self._is_over = True
+        if self._is_withdrawn:
+            return []
+        self._is_withdrawn = True
+        return [WithdrawCalls()]
+
+    # What to do next.
+    def on_idle(self, now_us: int) -> Actions:
+        """All outcomes of calls that came in are given."""
+        window = self._window
+        window.requeue(now_us)
+        if self._wants_rows():
+            return [ReadMoreRows()]
+        new = self._recordable(now_us)
+        if self._end is TurnEnd.SPENT and not self._is_over:
+            return self._stop()
+        is_urgent = bool(new) and window.outstanding < self._limits.concurrency
+        is_urgent = is_urgent or window.done_bytes >= self._limits.publish_bytes
+        is_urgent = is_urgent or not (window.outstanding or new)
+        # One call at a time: the slot waits for the one that failed.
+        is_urgent = is_urgent or (self._limits.concurrency == 1 and any(c.is_again for c in new))
+        is_drained = not window.outstanding and not new and self._is_ending
+        results = self._publishable()
+        has_change = bool(results or new or self._charges)
+        if has_change and (is_urgent or self._pace.is_due(now_us)) and not is_drained:
+            return self._publish(new, now_us)
+        if is_drained:
+            return self._finish(now_us)
+        return [Wait(self._wait_until(has_change=has_change))]
 
     @property
-    def goes_ahead(self) -> bool:
-        """Whether the next batch may be given while the calls of this one are under way.
+    def _is_ending(self) -> bool:
+        """Whether no call is left for this turn, once those under way have ended."""
+        if self._is_over:
+            return True
+        window = self._window
+        is_spent = self._end is TurnEnd.SPENT
+        return is_spent or (self._is_dry and not window.waiting and window.retry_us() is None)
 
-        Calls of a budget are taken one batch at a time, and calls in doubt are made alone.
-        """
-        assert self._calling is not None
-        has_past = bool(self._past.results) or self._past.is_suspect(self._calling.batch.rows)
-        return not (self._paid.has_budget or has_past or self._ahead or self._read_ahead)
+    def _wants_rows(self) -> bool:
+        window, limits = self._window, self._limits
+        if self._is_dry or self._is_over or self._end is not TurnEnd.OVER:
+            return False
+        if len(window.calls) >= limits.calls_max or window.done_bytes >= limits.done_bytes_max:
+            return False
+        is_wanted = len(window.waiting) + window.outstanding < self._pace.target
+        return is_wanted and (self.is_empty or not limits.drains_front)
 
-    def on_batch(self, batch: CallRange, end: FrontEnd | None, now_us: int) -> Actions:
-        """The next rows to call for; none if there are no more, or if a step in front ended."""
-        if self._calling is not None:
-            if len(batch.rows) and not self._past.is_suspect(batch.rows):
-                return self._intend(self._waiting, batch, now_us)
-            self._read_ahead = (batch, end)
-            return self._publish_meanwhile(now_us)
-        if not len(batch.rows):
-            waiting = self._waiting.with_letters(batch.letters_below(batch.next))
-            self._waiting = replace(waiting, next=batch.next)
-            self._end_front(end, now_us)
-            return self._finish(now_us)
-        if not self._past.calls_of(batch.rows):
-            # All results are known already: no intent is needed.
-            calls = self._make_calls(batch, is_cut=False)
-            return self._settle(self._with_totals(self._waiting, now_us), [calls])
-        return self._intend(self._waiting, batch, now_us)
-
-    def on_turn_over(self, now_us: int) -> Actions:
-        """The time of the turn is over, or the worker is to stop."""
-        return self._finish(now_us) if self._calling is None else self._publish_meanwhile(now_us)
-
-    def on_read_error(self, now_us: int) -> Actions:
-        """Rows could not be read; the worker raises the error after these actions."""
-        if self._calling is None:
-            return self._finish(now_us)
-        self._has_read_error = True
-        return self._publish_meanwhile(now_us)
-
-    def _publish_meanwhile(self, now_us: int) -> Actions:
-        """Publish the waiting results while calls are under way, whose intent is recorded anew."""
-        assert self._calling is not None
-        change, calling = self._waiting, self._calling
-        if change.is_empty(self._at):
+    def _recordable(self, now_us: int) -> list[SlidingCall]:
+        """The waiting calls that are to be recorded now."""
+        window, limits = self._window, self._limits
+        if self._is_over or self._end is not TurnEnd.OVER or window.has_alone:
             return []
-        record = self._paid.intent(
-            now_us, change.next, calling.batch.next, calls=calling.calls, totals=self._totals
-        )
-        change = replace(change, records=(record,))
-        self._sending = SendingMeanwhile(change)
-        return [PublishChange(change, "publish")]
+        room = self._pace.target - window.outstanding
+        if window.done_bytes >= limits.done_bytes_max and window.outstanding:
+            room = 0
+        allowed = None if self._wallet is None else self._allowed()
+        is_idle = not window.outstanding or self._is_held
+        if allowed == 0 and window.waiting and is_idle:
+            self._add_event(self._paid.event(now_us, JobEventKind.SPENT))
+            self._end = TurnEnd.SPENT
+            return []
+        chosen: list[SlidingCall] = []
+        for call in window.waiting:
+            is_next = call.is_half or (call.is_again and limits.concurrency == 1)
+            if len(chosen) >= (len(window.waiting) if is_next else room):
+                break
+            if not is_next and self._is_held:
+                break
+            if call.is_alone:
+                if not chosen and not window.outstanding:
+                    chosen.append(call)
+                break
+            chosen.append(call)
+        return chosen if allowed is None else chosen[:allowed]
 
-    def _intend(self, before: UnitPublish, batch: CallRange, now_us: int) -> Actions:
-        """Publish the waiting results with the intent of the next batch."""
-        chosen, share = batch, None
-        if self._paid.has_budget:
-            calls = self._past.calls_of(batch.rows)
-            share = call_budget.take(self._last_share, self._options, calls, now_us)
-            if share is None:
-                self._add_event(self._paid.event(now_us, JobEventKind.SPENT), TurnEnd.SPENT)
-                return self._finish(now_us)
-            if not self._paid.calls_batches:
-                chosen = batch.cut(share.calls)
-        calls = self._past.calls_of(chosen.rows)
-        totals = self._totals.plus(calls=calls)
-        calling = self._calling
-        planned, first = calls, before.next
-        if calling is not None:
-            planned, first = calls + calling.calls, calling.batch.next
-        record = self._paid.intent(now_us, before.next, chosen.next, calls=planned, totals=totals)
-        change = replace(before, records=(record,), budget=_listed(share))
-        self._sending = SendingIntent(
-            before=before, batch=batch, chosen=chosen, share=share, totals=totals
-        )
-        return [
-            OpenCallFile(first, chosen.rows.offsets, dict(self._past.results)),
-            PublishChange(change, "publish" if change.outputs else "intent"),
-        ]
+    @property
+    def _is_held(self) -> bool:
+        """Whether the only slot waits for the call that failed."""
+        window = self._window
+        if self._limits.concurrency > 1:
+            return False
+        is_next = bool(window.waiting) and window.waiting[0].is_again
+        return is_next or window.retry_us() is not None
 
-    # Answers of the publisher.
-    def on_published(self, last_share: BudgetShare | None) -> Actions:
-        """The change is published. `last_share` is the last one of the budget now."""
-        self._last_share = last_share
-        sending, self._sending = self._sending, None
-        match sending:
-            case SendingIntent(
-                before=before, batch=batch, chosen=chosen, share=share, totals=totals
-            ):
-                self._published_to(before.next)
-                self._totals = self._recorded = totals
-                if self._calling is not None:
-                    self._ahead = self._in_work(chosen, is_cut=False)
-                    return [RemoveCalledFiles()]
-                self._share, self._has_file = share, True
-                return [SwitchCallFile(), self._make_calls(chosen, is_cut=chosen is not batch)]
-            case SendingRetry(share, totals):
-                self._totals = self._recorded = totals
-                self._retries += 1
-                wait_us = 0
-                if share is not None:
-                    wait_us = share.wait_us(0, share.at_us, self._options.rate)
-                return [WaitForRate(wait_us)]
-            case SendingResults(change, _, then):
-                return self._settled(change, then)
-            case SendingMeanwhile(change):
-                self._published_to(change.next)
-                self._recorded = self._totals
-                return [RemoveCalledFiles()]
-            case None:
-                pass
-        raise AssertionError("nothing was being published")
+    def _allowed(self) -> int | None:
+        assert self._wallet is not None, "only a step with a budget asks"
+        return self._wallet.allows(self._totals, self._window.outstanding)
 
-    def on_budget_moved(self, last_share: BudgetShare | None, now_us: int) -> Actions:
-        """Another worker took from the budget first: nothing was published."""
-        self._last_share = last_share
-        sending, self._sending = self._sending, None
-        match sending:
-            case SendingIntent(before=before, batch=batch):
-                return [DiscardNewCallFile(), *self._intend(before, batch, now_us)]
-            case SendingRetry():
-                return self.on_retry(now_us)
-            case SendingResults(change, point, then):
-                assert last_share is not None, "calls that are given back were taken before"
-                calls = -change.budget[-1].calls
-                back = call_budget.give_back(last_share, calls, now_us)
-                return self._settle(replace(change, budget=(back,)), list(then), point)
-            case SendingMeanwhile() | None:
-                pass
-        raise AssertionError("nothing was being published")
+    def _wait_until(self, *, has_change: bool) -> int | None:
+        times = [self._window.retry_us()]
+        if has_change:
+            times.append(self._pace.due_us)
+        known = [at for at in times if at is not None]
+        return min(known) if known else None
 
-    # The calls.
-    def _make_calls(self, batch: CallRange, *, is_cut: bool) -> MakeCalls:
-        self._calling = self._in_work(batch, is_cut=is_cut)
-        self._is_spent, self._retries = False, 0
-        past = self._past
-        return MakeCalls(batch.rows, past.known(batch.rows), past.are_doubted(batch.rows))
-
-    def _in_work(self, batch: CallRange, *, is_cut: bool) -> BatchInWork:
-        return BatchInWork(batch, self._past.calls_of(batch.rows), is_cut)
-
-    def on_call_due(self, number: int, now_us: int) -> int:
-        """How long the call of this number waits because of the rate, in microseconds."""
-        if self._share is None:
-            return 0
-        return self._share.wait_us(number, now_us, self._options.rate)
-
-    def on_retry(self, now_us: int) -> Actions:
-        """A call raised and is to be made once more: record it first."""
-        assert self._calling is not None
-        share = None
-        if self._paid.has_budget:
-            share = call_budget.take(self._last_share, self._options, 1, now_us)
-            if share is None:
-                self._is_spent = True
-                return [StopCalls()]
-        totals = self._totals.plus(calls=1)
-        # A retry leaves as much in doubt as the intents did.
-        last = self._ahead or self._calling
-        calls = self._waiting_calls + self._calling.calls
-        calls, next_ = calls + (self._ahead.calls if self._ahead else 0), last.batch.next
-        record = self._paid.retry(now_us, self._at, next_, calls=calls, totals=totals)
-        self._sending = SendingRetry(share, totals)
-        change = UnitPublish(next=self._at, records=(record,), budget=_listed(share))
-        return [PublishChange(change, "retry")]
-
-    def on_called(self, called: BatchOutcome, now_us: int) -> Actions:
-        """The outcome of the calls for a batch."""
-        calling, self._calling = self._calling, None
-        assert calling is not None
-        ahead, self._ahead = self._ahead, None
-        batch, left_out = calling.batch, called.left_out
-        self._past.settle(batch.rows.offsets[: called.done].tolist())
-        dead = len(left_out) if self._options.on_error == "dead_letter" else 0
-        self._totals = self._totals.plus(
-            errors=called.errors, skipped=len(left_out), dead_letters=dead
-        )
-        is_whole = called.done == len(batch.rows)
-        next_ = batch.next if is_whole else int(batch.rows.offsets[called.done])
-        notes, step = self._paid.notes, self._paid.step
-        letters = [notes.letter(now_us, step, batch.rows, f) for f in left_out[:dead]]
-        results = UnitPublish(
-            next=next_,
-            outputs=(called.out.batch,) if len(called.out) else (),
-            letters=self._letters(batch, next_, letters),
-        )
-        self._waiting = self._waiting.then(results)
-        self._waiting_calls += calling.calls
-        if called.failed is not None:
-            event = notes.failed(now_us, step.name, next_, called.failed)
-            self._add_event(event, TurnEnd.FAILED)
-        elif called.stuck:
-            event = self._paid.event(now_us, JobEventKind.STUCK, offset=next_)
-            self._add_event(event, TurnEnd.STUCK)
-        elif self._is_spent:
-            self._add_event(self._paid.event(now_us, JobEventKind.SPENT), TurnEnd.SPENT)
-        goes_on = is_whole and self._end is TurnEnd.OVER and not calling.is_cut
-        goes_on = goes_on and not self._has_read_error
-        if not is_whole or (ahead is not None and not goes_on):
-            self._settle_unmade(calling, ahead, called, now_us)
-        return [
-            *counted_rows(len(left_out), dead),
-            *self._after_calls(ahead, now_us, goes_on=goes_on),
-        ]
-
-    def _after_calls(self, ahead: BatchInWork | None, now_us: int, *, goes_on: bool) -> Actions:
-        read, self._read_ahead = self._read_ahead, None
-        if not goes_on:
-            return self._finish(now_us)
-        if ahead is not None:
-            return [NextCallFile(), self._make_calls(ahead.batch, is_cut=False)]
-        return self._read() if read is None else self.on_batch(*read, now_us)
-
-    def _settle_unmade(
-        self, calling: BatchInWork, ahead: BatchInWork | None, called: BatchOutcome, now_us: int
-    ) -> None:
-        """Nothing of the intents is in doubt: record it, and give back calls that were not made."""
-        unmade = max(0, calling.calls - (called.calls - self._retries))
-        unmade += 0 if ahead is None else ahead.calls
-        self._totals = self._totals.plus(calls=-unmade, in_doubt=called.wasted)
-        next_, last = self._waiting.next, ahead or calling
-        record = self._paid.settled(now_us, next_, last.batch.next, self._totals)
-        self._waiting = replace(
-            self._waiting, records=(record,), budget=self._given_back(unmade, now_us)
-        )
-
-
-def _listed(share: BudgetShare | None) -> tuple[BudgetShare, ...]:
-    return () if share is None else (share,)
+    # The end.
+    def _finish(self, now_us: int) -> Actions:
+        """Publish what is left, then end the turn."""
+        if self._failed is not None:
+            offset, failure = self._failed
+            event = self._paid.notes.failed(now_us, self._paid.name, offset, failure)
+            self._add_event(event)
+            self._failed = None
+            self._is_over = True
+        results, window = self._publishable(), self._window
+        if len(results) < len(window.publishable(None, ordered=self._paid.is_ordered)):
+            return self._publish([], now_us)  # More than goes into one transaction.
+        keeps = len(results) < sum(1 for _ in window.kept())
+        return self._publish([], now_us, then=[EndTurn(self._end, keeps_file=keeps)])

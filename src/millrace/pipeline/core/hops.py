@@ -15,16 +15,14 @@ import pyarrow as pa
 from millrace.journal.core.journal_names import under
 from millrace.pipeline.core.job_model import (
     Calling,
-    FilterStep,
     FunctionSink,
-    KeyBy,
     Map,
     ParquetSink,
-    Select,
+    RowStep,
     Sink,
+    StateStep,
     StepOptions,
     TableSink,
-    UnionStep,
 )
 
 ROOT: Final = "jobs"
@@ -41,7 +39,7 @@ class Hop:
     """Prefixes of the journals it reads, one for each step or source that feeds it."""
     schema: pa.Schema
     """The schema of the rows it reads."""
-    steps: tuple[Map | FilterStep | Select | KeyBy | UnionStep, ...]
+    steps: tuple[RowStep, ...]
     """Its steps in order, without the sink. A `UnionStep` passes rows on."""
     sink: Sink | None
     output: pa.Schema
@@ -52,6 +50,8 @@ class Hop:
     """How far it is from the sources."""
     feeds: tuple[str, ...]
     """Names of the hops that read its output."""
+    keyed: tuple[Hop, ...] = ()
+    """The hops that bring rows by key to a step with state, one for each input."""
     single: tuple[str, ...] = ()
     """Inputs that name exactly one journal of the user, and no journals below it."""
 
@@ -70,9 +70,21 @@ class Hop:
         return last if isinstance(last, Map) and last.options.expensive else None
 
     @property
+    def stateful(self) -> StateStep | None:
+        """Its step, if that one has state for each key; it is the only step of its hop."""
+        last = self.steps[-1] if self.steps else None
+        return last if isinstance(last, StateStep) else None
+
+    @property
     def writes_files(self) -> bool:
         """Whether its sink writes files: few and large ones are better."""
         return isinstance(self.sink, ParquetSink | TableSink)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether many rows at once are better than few, now and then."""
+        asks = self.expensive is not None and self.expensive.calling.batches
+        return self.writes_files or bool(asks and asks.makes_batches)
 
     @property
     def options(self) -> StepOptions:
@@ -85,7 +97,8 @@ class Hop:
     @property
     def callings(self) -> tuple[Calling, ...]:
         """All user functions in the hop, in order."""
-        steps = [step.calling for step in self.steps if isinstance(step, Map)]
+        of_steps = (s.calling for s in self.steps if isinstance(s, Map | StateStep))
+        steps = [calling for calling in of_steps if calling is not None]
         return (*steps, self.sink.calling) if isinstance(self.sink, FunctionSink) else tuple(steps)
 
     @property
@@ -125,14 +138,65 @@ def output_journal(job: str, step: str, partition: int) -> str:
     return f"{output_prefix(job, step)}/{partition}"
 
 
+RECORDED: Final = "recorded"
+"""The folder of a step's records of calls."""
+RECORDED_BEFORE: Final = "calls"
+"""The same, in versions that counted no dollars."""
+
+
 def calls_journal(job: str, step: str, journal_id: int) -> str:
     """The record of calls that a step made for one journal that it reads."""
-    return f"{step_root(job, step)}/calls/{journal_id}"
+    return f"{step_root(job, step)}/{RECORDED}/{journal_id}"
+
+
+def calls_journal_before(job: str, step: str, journal_id: int) -> str:
+    """The same, in versions that counted no dollars: only its last row is read."""
+    return f"{step_root(job, step)}/{RECORDED_BEFORE}/{journal_id}"
+
+
+def batches_journal(job: str, step: str, journal_id: int) -> str:
+    """The record of batches that a step had made for one journal that it reads."""
+    return f"{step_root(job, step)}/batches/{journal_id}"
 
 
 def budget_journal(job: str, step: str) -> str:
-    """The budget journal of a step whose calls are limited over all workers."""
+    """What the units of a step hold of its budget."""
+    return f"{step_root(job, step)}/reserved"
+
+
+def budget_journal_before(job: str, step: str) -> str:
+    """The same, in versions that counted no dollars: only its last row is read."""
     return f"{step_root(job, step)}/budget"
+
+
+def state_prefix(job: str, step: str) -> str:
+    """The prefix of the journals that hold the changes of a step's state."""
+    return f"{step_root(job, step)}/state"
+
+
+def state_journal(job: str, step: str, partition: int) -> str:
+    """The changes of a step's state for the keys of one partition."""
+    return f"{state_prefix(job, step)}/{partition}"
+
+
+def snapshots_journal(job: str, step: str, partition: int) -> str:
+    """The record of the files that the state of the keys of one partition was written to."""
+    return f"{step_root(job, step)}/snapshots/{partition}"
+
+
+def partition_of(journal: str) -> int:
+    """The partition that a journal of rows by key has."""
+    return int(journal.rpartition("/")[2])
+
+
+def charges_journal(job: str, step: str) -> str:
+    """A row for each paid call of a step that ended."""
+    return f"{step_root(job, step)}/charges"
+
+
+def pace_journal(job: str, step: str) -> str:
+    """How fast the calls of a step may come: what its workers have reserved."""
+    return f"{step_root(job, step)}/pace"
 
 
 def dead_letters(job: str, step: str) -> str:
@@ -158,6 +222,14 @@ def unit_lease(job: str, step: str, journal_id: int) -> str:
 def place_lease(job: str, step: str, number: int) -> str:
     """The lease of one worker slot of a step whose workers are limited."""
     return f"{step_root(job, step)}/place/{number}"
+
+
+def slots(hop: Hop, journal: str) -> list[str]:
+    """The leases of which a worker needs one, beside that of the unit; none if it needs none."""
+    if len(hop.keyed) > 1:
+        # Both sides of a join share the state of a partition.
+        return [place_lease(hop.job, hop.name, partition_of(journal))]
+    return [place_lease(hop.job, hop.name, n) for n in range(hop.options.workers or 0)]
 
 
 def run_lease(job: str) -> str:

@@ -26,6 +26,8 @@ class JobEventKind(StrEnum):
     """Calls are in doubt, and the step asks the user what to do."""
     SPENT = "spent"
     """A step has used its budget up."""
+    WAITING = "waiting"
+    """A provider works on a batch of a step; the run leaves the unit alone."""
     STUCK = "stuck"
     """Calls of a step ran into their time limit and never returned: a worker ended for good."""
     DIED = "died"
@@ -52,7 +54,7 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkCommit:
-    """A commit of a sink to its table.
+    """A commit of a sink to its table or topic.
 
     It is a row of the sink's journal of commits, and of the report of the run.
     """
@@ -61,8 +63,12 @@ class SinkCommit:
     at_us: int
     run: int
     version: int | None
-    """The version or snapshot of the table; None if a run that was killed made it long ago."""
+    """The version or snapshot of the table, of PostgreSQL the number of the transaction.
+
+    None for topics, and for a commit of a process that was killed before it noted it.
+    """
     files: int
+    """0 where rows are no files."""
     rows: int
     bytes: int
     tries: int

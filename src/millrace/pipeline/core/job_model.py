@@ -12,16 +12,27 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
+from millrace.pipeline.paid.limits_and_budget import Budget, Limits
+from millrace.pipeline.state.state_operators import StateOperator
 from millrace.storage.storage_options import StorageOptions
 
 if TYPE_CHECKING:
     from millrace.journal.api import Journals
+    from millrace.journal.kafka.sink.kafka_target import KafkaTarget
     from millrace.tables.postgres.postgres_table import PostgresTable
     from millrace.tables.table_port import TableTarget
 
 OnError = Literal["fail", "skip", "dead_letter"]
 OnDoubt = Literal["retry", "skip", "hold"]
 OnChange = Literal["fail", "restart", "continue"]
+
+
+class AsksInBatches(Protocol):
+    """A step's questions, which can go into batches of a provider."""
+
+    @property
+    def makes_batches(self) -> bool:
+        """Whether new batches are made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +57,11 @@ class Calling:
     """The reason why its code cannot be identified."""
     at_most_one: bool = False
     """Whether its annotation promises at most one row for a row."""
+    setting: str = ""
+    """What else its callable is made with: a process that has one with another setting makes one
+    anew. It is no part of what the step is."""
+    batches: AsksInBatches | None = None
+    """How its questions go into batches of the provider, if they can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +79,7 @@ class StepOptions:
     durable: bool | None = None
     """Whether its output is kept in journals; by default if it is expensive or feeds several."""
     concurrency: int = 1
-    """Most calls at once of an async function."""
+    """Most calls at once in a worker."""
     resources: Mapping[str, float] = field(default_factory=dict)
     """What a task needs of each Spark resource, such as `gpu`."""
     timeout: float | None = None
@@ -71,10 +87,16 @@ class StepOptions:
     retries: int = 3
     on_error: OnError = "fail"
     on_doubt: OnDoubt = "retry"
-    rate: float | None = None
-    """Most calls per second, over all workers."""
-    max_calls: int | None = None
-    """A budget: the job stops cleanly when this many calls were made, over all runs."""
+    ordered: bool = True
+    """Whether results of calls are published in the order of their rows."""
+    budget: Budget | None = None
+    """What the calls may cost, over all workers and runs; the job stops cleanly then."""
+    limits: Limits | None = None
+    """How fast calls may come, over all workers."""
+    retry_on: tuple[str, ...] = ()
+    """Classes of errors after which a call is made again; all by default."""
+    give_up_on: tuple[str, ...] = ()
+    """Classes of errors after which a call is not made again."""
     large: tuple[str, ...] = ()
     """Columns whose values are kept in files of their own."""
     version: str | None = None
@@ -139,6 +161,20 @@ class KeyBy(JobNode):
 
     keys: tuple[str, ...]
     partitions: int
+    tagged: bool = False
+    """Whether each row says, in a column of its own, which journal it was in before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateStep(JobNode):
+    """Rows made of each row and of the state of its key."""
+
+    keys: tuple[str, ...]
+    operator: StateOperator
+    state: pa.Schema
+    """The columns of the state: the keys first."""
+    calling: Calling | None = None
+    """The user's function, if the operator calls one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +233,13 @@ class PostgresSink(JobNode):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSink(JobNode):
+    """Rows committed to a topic of Kafka, with their place."""
+
+    target: KafkaTarget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSink(JobNode):
     """Rows handed to a function, with an idempotency key."""
 
@@ -204,5 +247,6 @@ class FunctionSink(JobNode):
     options: StepOptions
 
 
-Sink = ParquetSink | JournalSink | TableSink | PostgresSink | FunctionSink
-Anything = SavedSource | JournalSource | Map | FilterStep | Select | KeyBy | UnionStep | Sink
+Sink = ParquetSink | JournalSink | TableSink | PostgresSink | KafkaSink | FunctionSink
+RowStep = Map | FilterStep | Select | KeyBy | StateStep | UnionStep
+Anything = SavedSource | JournalSource | RowStep | Sink

@@ -17,8 +17,16 @@ RECORDED: Final = "recorded"
 """The field of an event that holds a job's record."""
 SOURCES: Final = ("DataFrame", "dataset", "files", "journals", "source")
 TABLE_SINKS: Final = ("sink_delta", "sink_iceberg")
-DATABASE_SINK: Final = "sink_postgres"
-SINKS: Final = ("sink_parquet", "sink_journal", *TABLE_SINKS, DATABASE_SINK, "sink")
+APPENDING_SINKS: Final = {
+    "sink_journal": "journal",
+    **dict.fromkeys(TABLE_SINKS, "table"),
+    "sink_postgres": "table",
+    "sink_kafka": "topic",
+}
+"""Sinks whose rows a reset does not take back, and what they fill."""
+SINKS: Final = ("sink_parquet", *APPENDING_SINKS, "sink")
+STATE_STEPS: Final = ("aggregate", "latest", "dedupe", "stateful", "window", "join")
+"""Steps with state for each key."""
 _OLD_KINDS: Final = {
     "journal": "journals",
     "parquet": "sink_parquet",
@@ -61,6 +69,8 @@ class JobPart:
     workers: int | None = None
     rate: float | None = None
     max_calls: int | None = None
+    paid: Mapping[str, float] = field(default_factory=dict)
+    """Its other limits and its budget, by name."""
     resources: Mapping[str, float] = field(default_factory=dict)
 
     @property

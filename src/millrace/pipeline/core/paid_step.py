@@ -1,19 +1,44 @@
-"""An expensive step and one unit: its records, and the past calls for its rows. Pure."""
+"""An expensive step and one unit: the limits of its window, its calls and its records. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from millrace.pipeline.core.call_outcomes import CallResult, Failure, KnownCalls, Row
-from millrace.pipeline.core.call_records import CallRecord, CallRecordKind, Totals
+from millrace.pipeline.core.call_outcomes import Failure, ended_process
+from millrace.pipeline.core.call_window import SlidingCall
+from millrace.pipeline.core.dead_letters import Letter
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import FunctionSink, Map
 from millrace.pipeline.core.unit_publish import UnitNotes
 from millrace.pipeline.core.worker_deaths import Deaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLimits:
+    """How many calls a worker has under way, and how far it goes on behind those."""
+
+    concurrency: int = 1
+    ahead_max: int = 15
+    """Most calls that are recorded before a slot is free for them."""
+    calls_max: int = 1024
+    """Most calls between the committed offset and the last recorded one."""
+    done_bytes_max: int = 64 * 1024 * 1024
+    """With so many bytes of results that wait for earlier rows no further call is recorded."""
+    publish_bytes: int = 1024 * 1024
+    """With so many bytes of results they are published at once; also how many at a time."""
+    linger_us: int = 50_000
+    """How long results wait for others to be published with."""
+    drains_front: bool = False
+    """Whether rows are read only when nothing is under way: functions in front run for them."""
+    backoff_us: int = 200_000
+    """How long a call waits after its first error; twice as long after each further one."""
+    backoff_us_max: int = 30_000_000
+    refusals_max: int = 30
+    """How often a busy provider may refuse one call before that is a failed call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +51,9 @@ class PaidStep:
     notes: UnitNotes
     epoch: int
     """The epoch of the unit's lease."""
-    has_budget: bool = False
+    limits: WindowLimits = WindowLimits()
+    batch_rows: int = 16
+    """Rows of a call, if the function gets batches."""
 
     @property
     def name(self) -> str:
@@ -38,89 +65,57 @@ class PaidStep:
         """Whether one call gets a whole batch."""
         return self.step.calling.rows == "batch"
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether results are published in the order of their rows."""
+        return self.step.options.ordered
+
     def event(self, now_us: int, kind: JobEventKind, **detail: int) -> JobEvent:
         """An event of the run about this step and unit."""
         return self.notes.event(now_us, kind, self.name, **detail)
 
-    def intent(
-        self, now_us: int, first: int, next_: int, *, calls: int, totals: Totals
-    ) -> CallRecord:
-        """The record that calls for these offsets are about to be made."""
-        return self._record(now_us, CallRecordKind.INTENT, first, next_, calls, totals)
+    def letters(self, now_us: int, call: SlidingCall) -> Iterator[Letter]:
+        """The dead letters of the rows of a call that is given up."""
+        assert call.failure is not None, "only such rows are left out"
+        failure = call.failure
+        if failure.answer:
+            failure = replace(failure, error=f"{failure.error}\n  answer: {failure.answer}")
+        for index in range(len(call.rows)):
+            yield self.notes.letter(now_us, self.step, call.rows, replace(failure, place=index))
 
-    def retry(
-        self, now_us: int, first: int, next_: int, *, calls: int, totals: Totals
-    ) -> CallRecord:
-        """The record that a call is about to be made once more."""
-        return self._record(now_us, CallRecordKind.RETRY, first, next_, calls, totals)
+    def calls_for(
+        self, rows: HopRows, deaths: Deaths, doubted: Collection[int] = ()
+    ) -> list[SlidingCall]:
+        """Rows as calls. Rows whose calls ended a process have calls of their own."""
+        if not len(rows):
+            return []
+        step, retries = self.step, self.step.options.retries
+        size = self.batch_rows if self.calls_batches else 1
+        past = {} if self.calls_batches else deaths.past(step.name, rows, "row", retries)
+        calls = []
+        for begin, end in self._parts(rows, deaths, size):
+            part = rows.slice(begin, end)
+            attempts = past.get(begin, 0)
+            if self.calls_batches:
+                attempts = deaths.past(step.name, part, "batch", retries).get(0, 0)
+            call = SlidingCall(rows=part, attempt=attempts + 1)
+            call.in_doubt = bool(doubted) and not set(part.offsets.tolist()).isdisjoint(doubted)
+            call.is_alone = call.in_doubt or (
+                deaths.has_some and any(map(deaths.is_suspect, part.offsets.tolist()))
+            )
+            if attempts > retries:
+                call.failure = ended_process(0, attempts)
+            calls.append(call)
+        return calls
 
-    def settled(self, now_us: int, first: int, next_: int, totals: Totals) -> CallRecord:
-        """The record that no call for these offsets is in doubt."""
-        return self._record(now_us, CallRecordKind.SETTLED, first, next_, 0, totals)
-
-    def _record(
-        self, at_us: int, kind: CallRecordKind, first: int, next_: int, calls: int, totals: Totals
-    ) -> CallRecord:
-        return CallRecord(
-            at_us=at_us,
-            epoch=self.epoch,
-            kind=kind,
-            first=first,
-            next=next_,
-            calls=calls,
-            totals=totals,
-        )
-
-
-@dataclass(slots=True)
-class PastCalls:
-    """The results of earlier calls for the rows of a unit."""
-
-    paid: PaidStep
-    deaths: Deaths
-    results: dict[int, CallResult] = field(default_factory=dict)
-    """Results of a dead worker that wait for the rows before them, by offset."""
-    doubted: frozenset[int] = frozenset()
-    """Offsets of rows for which a dead worker may have made a call without a known result."""
-
-    def settle(self, offsets: Iterable[int]) -> None:
-        """Forget the past of these rows: their results are about to be published."""
-        if self.results or self.doubted:
-            settled = frozenset(offsets)
-            self.results = {n: result for n, result in self.results.items() if n not in settled}
-            self.doubted -= settled
-
-    def is_suspect(self, rows: HopRows) -> bool:
-        """Whether calls for some of these rows are in doubt, or ended a process."""
-        if self.are_doubted(rows):
-            return True
-        return self.deaths.has_some and any(map(self.deaths.is_suspect, rows.offsets.tolist()))
-
-    def are_doubted(self, rows: HopRows) -> bool:
-        """Whether a dead worker may have made calls for some of these rows."""
-        return not self.doubted.isdisjoint(rows.offsets.tolist())
-
-    def calls_of(self, rows: HopRows) -> int:
-        """The number of calls that rows need: none for known results, or after the last attempt."""
-        known, retries = self.known(rows), self.paid.step.options.retries
-        spent = sum(attempts > retries for attempts in known.attempts.values())
-        if self.paid.calls_batches:
-            return 1 - spent
-        return len(rows) - len(known.settled) - spent
-
-    def known(self, rows: HopRows) -> KnownCalls:
-        """Known attempts and results of rows, before the calls."""
-        kind, retries = self.paid.step.calling.rows, self.paid.step.options.retries
-        attempts = self.deaths.past(self.paid.name, rows, kind, retries)
-        settled: dict[int, list[Row] | Failure] = {}
-        if self.results:
-            for index, offset in enumerate(rows.offsets.tolist()):
-                result = self.results.get(offset)
-                if isinstance(result, Failure):
-                    settled[index] = replace(result, place=index)
-                elif result is not None:
-                    settled[index] = result_rows(result, self.paid.schema)
-        return KnownCalls(attempts, settled)
+    @staticmethod
+    def _parts(rows: HopRows, deaths: Deaths, size: int) -> Iterator[tuple[int, int]]:
+        if size == 1:
+            yield from ((index, index + 1) for index in range(len(rows)))
+            return
+        for first, last in deaths.parts(rows):
+            for begin in range(first, last, size):
+                yield begin, min(begin + size, last)
 
 
 def result_batch(result: bytes, schema: pa.Schema | None) -> pa.RecordBatch:
@@ -128,9 +123,6 @@ def result_batch(result: bytes, schema: pa.Schema | None) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(pa.py_buffer(result), schema)
 
 
-def result_rows(result: bytes, schema: pa.Schema | None) -> list[Row]:
-    """The rows that one call made, as the function returned them."""
-    if not result:
-        return []
-    rows: list[Row] = result_batch(result, schema).to_pylist()
-    return rows
+def is_last_attempt(failure: Failure, retries: int) -> bool:
+    """Whether no further call follows this failure."""
+    return failure.is_final or failure.attempts > retries

@@ -1,53 +1,42 @@
-"""A turn on a unit of an expensive step: what a dead worker left, and settling results. Pure.
+"""A turn on a unit of an expensive step: what it holds, and what it publishes. Pure.
 
 The state of the machine of an expensive step, and the parts of it that make no calls.
-Invariant: results are published together with the record that says what is in doubt behind them.
+Invariant: each transaction has one record, which covers all rows from the new committed offset on
+whose calls may have been made and whose results it does not publish.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from millrace.pipeline.core import call_budget
-from millrace.pipeline.core.call_budget import BudgetShare
-from millrace.pipeline.core.call_outcomes import LeftCalls
+from millrace.pipeline.core.call_outcomes import Failure
 from millrace.pipeline.core.call_ranges import (
-    CallRange,
     FrontEnd,
     FrontFailed,
     FrontStopped,
     FrontStuck,
 )
-from millrace.pipeline.core.call_records import CallRecord, Totals
-from millrace.pipeline.core.call_recovery import RecoveredCalls, recover_calls
+from millrace.pipeline.core.call_window import CallWindow, SlidingCall
 from millrace.pipeline.core.dead_letters import Letter
 from millrace.pipeline.core.expensive_actions import (
-    BatchInWork,
-    CountRows,
-    EndTurn,
-    ExpensiveAction,
-    ForgetCallFiles,
+    Actions,
     PublishChange,
-    PutBackRows,
-    ReadBatch,
-    RemoveCallFile,
     Sending,
-    SendingResults,
-    StoreLarge,
+    StartCalls,
 )
-from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
-from millrace.pipeline.core.paid_step import PaidStep, PastCalls
+from millrace.pipeline.core.paid_step import PaidStep
 from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
+from millrace.pipeline.core.window_pace import WindowPace
 from millrace.pipeline.core.worker_deaths import Deaths
-
-Actions = list[ExpensiveAction]
+from millrace.pipeline.paid.call_budget import BudgetShare, Wallet
+from millrace.pipeline.paid.call_records import CallRecord, CallRecordKind, Held, Totals
+from millrace.pipeline.paid.charges import CallCharge
 
 
 class PaidTurn:
-    """The state of a turn. The calls are made by `ExpensiveMachine`."""
+    """The state of a turn. `ExpensiveMachine` decides about its calls."""
 
     def __init__(
         self,
@@ -55,9 +44,10 @@ class PaidTurn:
         *,
         at: int,
         totals: Totals,
-        unsettled: CallRecord | None,
+        last: CallRecord | None,
         deaths: Deaths,
-        last_share: BudgetShare | None = None,
+        held: Held,
+        wallet: Wallet | None = None,
     ) -> None:
         """Take over a unit.
 
@@ -65,152 +55,177 @@ class PaidTurn:
             paid: the step.
             at: the unit's committed offset.
             totals: of the unit, as of the last record.
-            unsettled: the calls that a dead worker was about to make, if there are such.
+            last: the last record, if it says something about rows from `at` on.
             deaths: calls that ended their process; new ones are added.
-            last_share: the last share that was taken from the budget, as read.
+            held: what the unit holds of the step's budget, as of the last record.
+            wallet: decides about that, if the step has a budget now.
         """
-        self._paid, self._options = paid, paid.step.options
-        self._at, self._totals, self._recorded = at, totals, totals
-        self._unsettled = unsettled
-        self._last_share = last_share
-        self._share: BudgetShare | None = None
-        """The share of the batch in work."""
-        self._past = PastCalls(paid, deaths)
-        self._waiting = UnitPublish(next=at)
-        """Results that wait for the next intent."""
-        self._waiting_calls = 0
-        """The number of calls that these results are of, as their intents planned them."""
+        self._paid, self._options, self._limits = paid, paid.step.options, paid.limits
+        self._totals = self._recorded_totals = totals
+        self._left, self._deaths, self._wallet, self._held = last, deaths, wallet, held
+        published = () if last is None else last.published
+        self._window = CallWindow(at=at, read_to=at, published=published)
+        self.rows_done = 0
+        """Rows that this turn has published results of, or left out."""
+        self._pace = WindowPace(paid.limits)
+        self._charges: list[CallCharge] = []
+        self._outcomes = 0
+        self._events: list[JobEvent] = []
         self._sending: Sending | None = None
-        self._calling: BatchInWork | None = None
-        self._ahead: BatchInWork | None = None
-        """The batch behind it, if its intent is recorded already."""
-        self._read_ahead: tuple[CallRange, FrontEnd | None] | None = None
-        """What was read behind it, if there is no intent for that."""
-        self._has_read_error = False
-        self._recovered: RecoveredCalls | None = None
-        self._left_range: CallRange | None = None
-        self._retries = 0
-        self._has_file = self._is_spent = False
+        self._recorded_kind = CallRecordKind.SETTLED
+        self._has_file_results = False
+        self._is_dry = self._is_over = self._is_withdrawn = False
+        self._failed: tuple[int, Failure] | None = None
         self._end = TurnEnd.OVER
 
-    # What a dead worker left.
-    def on_left_calls(self, batch: CallRange, left: LeftCalls | None, now_us: int) -> Actions:
-        """The rows of the dead worker's record, and its call file if this host has it."""
-        assert self._unsettled is not None
-        calls, self._left_range = self._unsettled.calls, batch
-        self._recovered = recover_calls(self._paid, self._past.deaths, batch, calls, left, now_us)
-        if self._recovered.outputs:
-            return [StoreLarge(tuple(self._recovered.outputs))]
-        return self.on_large_stored((), now_us)
+    # Publishing.
+    def _publishable(self) -> list[SlidingCall]:
+        return self._window.publishable(self._limits.publish_bytes, ordered=self._paid.is_ordered)
 
-    def on_large_stored(self, rows: tuple[HopRows, ...], now_us: int) -> Actions:
-        """The recovered rows, with references instead of large values."""
-        recovered, range_ = self._recovered, self._left_range
-        assert recovered is not None and range_ is not None  # noqa: PT018 - set together
-        self._totals = self._totals.plus(**recovered.counts)
-        change = UnitPublish(
-            next=recovered.next,
-            outputs=tuple(part.batch for part in rows),
-            letters=self._letters(range_, recovered.next, recovered.letters),
-            events=tuple(recovered.events),
-            budget=self._given_back(-recovered.counts.get("calls", 0), now_us),
+    def _publish(
+        self, new: list[SlidingCall], now_us: int, *, then: Actions | None = None
+    ) -> Actions:
+        """Publish results, with a record of the calls that are under way then."""
+        window = self._window
+        results = self._publishable()
+        next_ = window.next_behind(results)
+        totals = self._totals.plus(calls=len(new))
+        outstanding = window.outstanding + len(new)
+        share = None
+        if self._wallet is not None and (new or not outstanding):
+            share = self._wallet.share(totals, outstanding, now_us)
+        record = CallRecord(
+            at_us=now_us,
+            epoch=self._paid.epoch,
+            kind=CallRecordKind.SETTLED,
+            first=next_,
+            next=next_,
+            calls=outstanding,
+            outcomes=self._outcomes,
+            published=window.published_behind(results, next_),
+            totals=totals,
+            held=self._held if share is None else self._held.plus(share.change),
         )
-        skipped, dead = (recovered.counts.get(name, 0) for name in ("skipped", "dead_letters"))
-        if recovered.on_hold is not None:
-            return [*counted_rows(skipped, dead), *self._hold(change, recovered.on_hold, now_us)]
-        record = self._paid.settled(now_us, change.next, change.next, self._totals)
-        change = replace(change, records=(record,))
-        self._past.results, self._past.doubted = recovered.known, recovered.doubted
-        self._waiting = UnitPublish(next=change.next)
-        rest = recovered.rest
-        put_back = [PutBackRows(range_.behind(rest))] if rest is not None else []
-        then = [ForgetCallFiles(), *put_back, *self._read()]
-        return [*counted_rows(skipped, dead), *self._settle(change, then)]
+        change = UnitPublish(
+            next=next_,
+            outputs=tuple(call.made for call in results if call.made is not None),
+            records=(self._covering(record, new, results),),
+            budget=() if share is None else (share,),
+            letters=self._letters(results, next_, now_us),
+            events=tuple(self._events),
+            charges=tuple(self._charges),
+        )
+        point = "publish" if results else "intent"
+        if not new and not outstanding:
+            point = "settle"
+        return self._send(
+            change, point, then=then or [], results=tuple(results), recorded=tuple(new)
+        )
 
-    def on_left_unread(self, end: FrontEnd, now_us: int) -> Actions:
-        """The rows of the dead worker's record cannot be read now: its calls stay as they are."""
-        self._end_front(end, now_us)
-        return self._finish(now_us)
+    def _covering(
+        self, record: CallRecord, new: list[SlidingCall], results: list[SlidingCall]
+    ) -> CallRecord:
+        """A record of the calls that are under way behind it, or whose results wait."""
+        leaving = {call.first for call in results}
+        covered = [call.end for call in new]
+        covered += [
+            call.end
+            for call in self._window.calls.values()
+            if call.is_recorded or (call.is_done and call.first not in leaving)
+        ]
+        if not covered:
+            return record
+        return replace(record, kind=CallRecordKind.INTENT, next=max(covered))
 
-    def _hold(self, change: UnitPublish, rows: HopRows, now_us: int) -> Actions:
-        """Publish the known results, and leave calls in doubt to the user."""
-        record = self._unsettled
-        assert record is not None
-        calls, first, next_ = self._past.calls_of(rows), change.next, int(rows.offsets[-1]) + 1
-        if self._totals != self._recorded or (first, next_) != (record.first, record.next):
-            narrower = self._paid.intent(now_us, first, next_, calls=calls, totals=self._totals)
-            change = replace(change, records=(narrower,))
-        event = self._paid.event(now_us, JobEventKind.HELD, first=first, next=next_, calls=calls)
-        change = replace(change, events=(*change.events, event))
-        return self._settle(change, [ForgetCallFiles(), EndTurn(TurnEnd.HELD)], "hold")
-
-    def _read(self) -> Actions:
-        return [ReadBatch(until_stopped=bool(self._past.results))]
-
-    # The end.
-    def _finish(self, now_us: int) -> Actions:
-        change = self._waiting
-        if self._past.results:
-            # The turn ended before the rows in front of these were settled: they are lost with it.
-            self._totals = self._totals.plus(in_doubt=len(self._past.results))
-            records = tuple(replace(record, totals=self._totals) for record in change.records)
-            change = replace(change, records=records)
-        return self._settle(self._with_totals(change, now_us), [EndTurn(self._end)])
-
-    def _with_totals(self, change: UnitPublish, now_us: int) -> UnitPublish:
-        """Add a record for totals that no intent will carry."""
-        if self._totals == self._recorded or change.records:
-            return change
-        record = self._paid.settled(now_us, change.next, change.next, self._totals)
-        return replace(change, records=(record,))
-
-    def _settle(self, change: UnitPublish, then: Actions, point: str = "settle") -> Actions:
-        if change.is_empty(self._at):
-            return self._settled(change, tuple(then))
-        self._sending = SendingResults(change, point, tuple(then))
+    def _send(
+        self,
+        change: UnitPublish,
+        point: str,
+        *,
+        then: Actions,
+        results: tuple[SlidingCall, ...] = (),
+        recorded: tuple[SlidingCall, ...] = (),
+    ) -> Actions:
+        if point == "settle" and self._is_nothing(change):
+            return then
+        self._pace.on_sent(change.records[-1].at_us if change.records else 0)
+        self._sending = Sending(
+            change=change, point=point, results=results, recorded=recorded, then=then
+        )
         return [PublishChange(change, point)]
 
-    def _settled(self, change: UnitPublish, then: tuple[ExpensiveAction, ...]) -> Actions:
-        self._published_to(change.next)
+    def _is_nothing(self, change: UnitPublish) -> bool:
+        """Whether a change only repeats the last record."""
+        plain = replace(change, records=())
+        is_same = self._recorded_kind is CallRecordKind.SETTLED
+        is_same = is_same and self._totals == self._recorded_totals
+        return is_same and plain.is_empty(self._window.at)
+
+    def on_published(self, last_share: BudgetShare | None, now_us: int) -> Actions:
+        """The change is published. `last_share` is the last one of the budget now."""
+        sending, self._sending = self._sending, None
+        assert sending is not None, "something was being published"
+        change, window = sending.change, self._window
+        published = change.records[-1].published if change.records else window.published
+        self.rows_done += sum(len(call.rows) for call in sending.results)
+        window.remove(list(sending.results), change.next, published)
+        window.drop_letters(change.next)
+        self._events.clear()
+        self._charges.clear()
         if change.records:
-            self._recorded = self._totals
-        had_file, self._has_file = self._has_file, False
-        return [RemoveCallFile(), *then] if had_file else list(then)
+            self._recorded_totals = self._totals = change.records[-1].totals
+            self._recorded_kind = change.records[-1].kind
+            self._held = change.records[-1].held
+        if self._wallet is not None:
+            self._wallet.on_published(change.budget[-1] if change.budget else None, last_share)
+        for call in sending.recorded:
+            window.waiting.remove(call)
+            window.record(call)
+        self._pace.on_published(now_us)
+        started: Actions = [StartCalls(sending.recorded)] if sending.recorded else []
+        return [*started, *sending.then]
 
-    def _published_to(self, offset: int) -> None:
-        """All results below an offset are published: none wait any more."""
-        self._at, self._waiting, self._waiting_calls = offset, UnitPublish(next=offset), 0
-
-    def _given_back(self, calls: int, now_us: int) -> tuple[BudgetShare, ...]:
-        if not calls or not self._paid.has_budget or self._last_share is None:
-            return ()
-        return (call_budget.give_back(self._last_share, calls, now_us),)
+    def on_budget_moved(self, last_share: BudgetShare | None, now_us: int) -> Actions:
+        """Another worker took from the budget first: nothing was published."""
+        sending, self._sending = self._sending, None
+        assert sending is not None, "something was being published"
+        assert self._wallet is not None, "only a step with a budget has shares"
+        self._wallet.last = last_share
+        if sending.then:
+            return self._publish([], now_us, then=sending.then)
+        return []
 
     def _letters(
-        self, range_: CallRange, next_: int, own: Sequence[Letter]
+        self, results: list[SlidingCall], next_: int, now_us: int
     ) -> dict[str, tuple[Letter, ...]]:
         """Dead letters by step: those of the steps in front below an offset, and its own."""
-        front = range_.letters_below(next_)
-        return front | ({self._paid.name: tuple(own)} if own else {})
+        by_step: dict[str, list[Letter]] = {}
+        for step, letter in self._window.letters_below(next_):
+            by_step.setdefault(step, []).append(letter)
+        is_kept = self._options.on_error == "dead_letter"
+        own = [
+            letter
+            for call in results
+            if call.failure is not None and (is_kept or call.failure.kind == "InDoubt")
+            for letter in self._paid.letters(now_us, call)
+        ]
+        if own:
+            by_step.setdefault(self._paid.name, []).extend(own)
+        return {step: tuple(letters) for step, letters in by_step.items()}
 
-    def _end_front(self, end: FrontEnd | None, now_us: int) -> None:
+    def _end_front(self, end: FrontEnd, now_us: int) -> None:
         """End the turn as the steps in front ended."""
+        self._is_over = True
         match end:
             case FrontFailed(step, offset, failure):
-                event = self._paid.notes.failed(now_us, step, offset, failure)
-                self._add_event(event, TurnEnd.FAILED)
+                self._add_event(self._paid.notes.failed(now_us, step, offset, failure))
+                self._end = TurnEnd.FAILED
             case FrontStuck(step):
-                event = self._paid.notes.event(now_us, JobEventKind.STUCK, step)
-                self._add_event(event, TurnEnd.STUCK)
-            case _:
-                assert end is None or isinstance(end, FrontStopped)
+                self._add_event(self._paid.notes.event(now_us, JobEventKind.STUCK, step))
+                self._end = TurnEnd.STUCK
+            case FrontStopped():
+                pass
 
-    def _add_event(self, event: JobEvent, end: TurnEnd) -> None:
-        """Add the event that ends the turn to the waiting results."""
-        self._waiting = replace(self._waiting, events=(*self._waiting.events, event))
-        self._end = end
-
-
-def counted_rows(skipped: int, dead_letters: int) -> Actions:
-    """The action that counts rows which were left out."""
-    return [CountRows(skipped, dead_letters)] if skipped else []
+    def _add_event(self, event: JobEvent) -> None:
+        """Add the event that ends the turn to what is published."""
+        self._events.append(event)

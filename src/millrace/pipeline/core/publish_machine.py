@@ -18,14 +18,16 @@ from typing import Final
 
 import pyarrow as pa
 
+from millrace.journal.core.row_format import SOURCE_JOURNAL
 from millrace.keys.partitioner import HashPartitioner
 from millrace.keys.split import split
-from millrace.pipeline.core import call_records, dead_letters, hops, job_events
-from millrace.pipeline.core.call_budget import BudgetTail
-from millrace.pipeline.core.call_records import CallRecord
+from millrace.pipeline.core import dead_letters, hops, job_events
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import KeyBy
 from millrace.pipeline.core.unit_publish import UnitPublish
+from millrace.pipeline.paid import call_budget, call_records, charges
+from millrace.pipeline.paid.call_budget import BudgetTail
+from millrace.pipeline.paid.call_records import CallRecord
 
 _NUMBER: Final = re.compile(r"(?:^|/)(\d+)$")
 
@@ -154,12 +156,18 @@ class PublishMachine:
         self, hop: Hop, journal: str, journal_id: int, *, at: int, is_new: bool, calls_end: int = 0
     ) -> None:
         """`at` is the unit's committed offset; `is_new`: its group never committed there."""
-        self.hop, self.journal = hop, journal
+        self.hop, self.journal, self.journal_id = hop, journal, journal_id
         self.at, self.is_new, self.calls_end = at, is_new, calls_end
         self.calls_journal = hops.calls_journal(hop.job, hop.name, journal_id)
         self.budget_journal = hops.budget_journal(hop.job, hop.name)
         self.budget: BudgetTail | None = None
         """The budget as last read; None for a step without a budget."""
+        self.state_journal = ""
+        if hop.stateful is not None:
+            partition = hops.partition_of(journal)
+            self.state_journal = hops.state_journal(hop.job, hop.name, partition)
+        self.state_end: int | None = None
+        """The end of the state's changes; None: not known, as after a lost answer."""
         self._change: UnitPublish | None = None
         self._is_conflict = False
 
@@ -185,11 +193,15 @@ class PublishMachine:
         if change.budget:
             budget = BudgetTail(change.budget[-1], ends[self.budget_journal])
         calls_end = ends[self.calls_journal] if change.records else self.calls_end
+        if change.state:
+            self.state_end = ends[self.state_journal]
         return self._published(calls_end, budget)
 
     def on_answer_lost(self) -> PublishAction:
         """Nobody knows whether the transaction was carried out."""
         self._is_conflict = False
+        if self._pending().state:
+            self.state_end = None
         return self._look()
 
     def on_conflict(self) -> PublishAction:
@@ -274,11 +286,18 @@ class PublishMachine:
             yield JournalAppend(journal=self.calls_journal, rows=rows, expected=self.calls_end)
         if change.budget:
             assert self.budget is not None
-            shares = pa.Table.from_batches([share.rows() for share in change.budget])
+            shares = call_budget.to_rows(change.budget)
             yield JournalAppend(journal=self.budget_journal, rows=shares, expected=self.budget.end)
+        if change.state:
+            # The offset is expected in the same transaction, so no other worker can come between.
+            rows = pa.Table.from_batches(change.state).combine_chunks()
+            yield JournalAppend(journal=self.state_journal, rows=rows, expected=self.state_end)
         for step, letters in change.letters.items():
             rows = dead_letters.to_rows(letters)
             yield JournalAppend(journal=hops.dead_letters(job, step), rows=rows)
+        if change.charges:
+            rows = charges.to_rows(change.charges)
+            yield JournalAppend(journal=hops.charges_journal(job, self.hop.name), rows=rows)
         if change.events:
             rows = job_events.to_rows(list(change.events))
             yield JournalAppend(journal=hops.runs_journal(job), rows=rows)
@@ -294,6 +313,9 @@ class PublishMachine:
             partition = kept_partition(self.journal, hop.partitions)
             yield JournalAppend(journal=self._output(partition), rows=table)
             return
+        if last.tagged:
+            came_from = pa.repeat(pa.scalar(self.journal_id, pa.int64()), table.num_rows)
+            table = table.append_column(SOURCE_JOURNAL, came_from)
         parts = split(table, HashPartitioner(last.keys, hop.partitions), 0)
         for partition in range(hop.partitions):
             if parts.rows(partition):

@@ -28,6 +28,8 @@ class TurnEnd(StrEnum):
     FAILED = "failed"
     HELD = "held"
     SPENT = "spent"
+    WAITING = "waiting"
+    """A provider works on a batch of the unit; until it has ended there is nothing to do."""
     STUCK = "stuck"
     """Calls never returned: this process should make no more."""
 
@@ -131,10 +133,10 @@ class _UnitSums:
             return False
         if any(self.backlog[name] >= self.limits.backlog_rows_max for name in hop.feeds):
             return False
-        return not hop.writes_files or self._is_enough(hop, state)
+        return not hop.gathers or self._is_enough(hop, state)
 
     def _is_enough(self, hop: Hop, state: UnitState) -> bool:
-        """Whether a file is worth writing: it is large, nothing more comes, or it is late."""
+        """Whether a file or batch is worth making: it is large, or late, or nothing more comes."""
         rows = max(1, self.limits.backlog_rows_max // max(1, self.units[hop.name]))
         row_size = self.row_bytes.get(hop.name)
         if row_size:

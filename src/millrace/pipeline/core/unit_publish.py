@@ -8,14 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.pipeline.core.call_budget import BudgetShare
 from millrace.pipeline.core.call_outcomes import Failure
-from millrace.pipeline.core.call_records import CallRecord
 from millrace.pipeline.core.dead_letters import Letter
 from millrace.pipeline.core.hop_rows import HopRows, asker_of, row_keys
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import FunctionSink, Map
 from millrace.pipeline.core.worker_deaths import Death
+from millrace.pipeline.paid.call_budget import BudgetShare
+from millrace.pipeline.paid.call_records import CallRecord
+from millrace.pipeline.paid.charges import CallCharge
+from millrace.pipeline.paid.spend import CallSpend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +33,15 @@ class UnitPublish:
     letters: Mapping[str, tuple[Letter, ...]] = field(default_factory=dict)
     """Dead letters by step."""
     events: tuple[JobEvent, ...] = ()
+    state: tuple[pa.RecordBatch, ...] = ()
+    """Changes of the state of the unit's keys, in order."""
+    charges: tuple[CallCharge, ...] = ()
+    """A row for each call that ended."""
 
     def is_empty(self, at: int) -> bool:
         """Whether it changes nothing for a unit whose committed offset is `at`."""
-        parts = (self.outputs, self.records, self.budget, self.letters, self.events)
-        return self.next == at and not any(parts)
+        rows = (self.outputs, self.state, self.records, self.budget, self.letters, self.events)
+        return self.next == at and not any(rows) and not self.charges
 
     def then(self, later: UnitPublish) -> UnitPublish:
         """Both as one; `later` is of rows behind these."""
@@ -46,6 +52,8 @@ class UnitPublish:
             records=(*self.records, *later.records),
             budget=(*self.budget, *later.budget),
             events=(*self.events, *later.events),
+            state=(*self.state, *later.state),
+            charges=(*self.charges, *later.charges),
         ).with_letters(later.letters)
 
     def with_letters(self, more: Mapping[str, tuple[Letter, ...]]) -> UnitPublish:
@@ -94,6 +102,31 @@ class UnitNotes:
             error=failure.error,
             traceback=failure.traceback,
             attempts=failure.attempts,
+        )
+
+    def charge(
+        self,
+        *,
+        at_us: int,
+        offset: int,
+        attempt: int,
+        noted: CallSpend,
+        seconds: float,
+        failure: Failure | None,
+        is_refused: bool = False,
+    ) -> CallCharge:
+        """The charge of a call that ended."""
+        kind, text = ("", "") if failure is None else (failure.kind or "Error", failure.error)
+        return CallCharge(
+            at_us=at_us,
+            run=self.run,
+            journal=self.journal,
+            offset=offset,
+            attempt=attempt,
+            noted=noted,
+            latency_us=int(seconds * 1_000_000),
+            error="ProviderBusy" if is_refused else kind,
+            message="" if is_refused else text,
         )
 
     def letter(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from millrace.pipeline.core.hops import output_prefix
-from millrace.pipeline.core.job_record import DATABASE_SINK, TABLE_SINKS, JobPart, JobRecord
+from millrace.pipeline.core.job_record import APPENDING_SINKS, JobPart, JobRecord
 from millrace.pipeline.define.job_changes import Changes
 from millrace.text import counted
 
@@ -62,10 +63,8 @@ def _target(record: JobRecord, hop: JobPart) -> str:
     match hop.kind:
         case "sink_parquet":
             return f"files in {hop.target}"
-        case "sink_journal":
-            return f"journal {hop.target}"
-        case kind if kind in (*TABLE_SINKS, DATABASE_SINK):
-            return f"table {hop.target}"
+        case kind if kind in APPENDING_SINKS:
+            return f"{APPENDING_SINKS[kind]} {hop.target}"
         case "sink":
             return f"calls of {hop.function}"
         case _:
@@ -75,13 +74,23 @@ def _target(record: JobRecord, hop: JobPart) -> str:
 
 def _step(step: JobPart) -> str:
     if step.function:
-        called_for = step.identity["called for"]
+        called_for = step.identity.get("called for", "batch with the states of its keys")
         return f"{step.kind} {step.name} with {step.function}, for each {called_for}"
     named = step.kind if step.name == step.kind else f"{step.kind} {step.name}"
+    if "aggregates" in step.identity:
+        return f"{named}: {step.identity['aggregates']}, by {step.identity['keys']}"
     for word in ("condition", "expressions", "keys"):
         if word in step.identity:
             return f"{named}: {step.identity[word]}"
     return named
+
+
+_PAID: Final = {
+    "usd": "at most ${:g}",
+    "tokens": "at most {:,} tokens",
+    "tpm": "at most {:,} tokens/min",
+    "concurrent": "at most {} calls at once",
+}
 
 
 def _options(record: JobRecord, hop: JobPart) -> str:
@@ -96,6 +105,7 @@ def _options(record: JobRecord, hop: JobPart) -> str:
     words += [f"{amount:g} {name}" for name, amount in hop.resources.items()]
     words += [f"at most {hop.rate:g} calls/s"] if hop.rate else []
     words += [f"at most {counted(hop.max_calls, 'call')}"] if hop.max_calls else []
+    words += [text.format(hop.paid[name]) for name, text in _PAID.items() if name in hop.paid]
     return f" ({', '.join(words)})" if words else ""
 
 

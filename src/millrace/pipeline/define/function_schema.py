@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from millrace.errors import UserError
 from millrace.identity.schemas import check_names, plain_schema
-from millrace.journal.core.row_format import PREFIX
+from millrace.journal.core.row_format import PREFIX, reserved_names
 from millrace.sql.name_checks import check_distinguishable
 
 _PLAIN: Final[dict[object, pa.DataType]] = {
@@ -71,7 +71,7 @@ def checked(call: str, schema: pa.Schema) -> pa.Schema:
     """The columns as journals store them; an error if they cannot."""
     if not schema.names:
         raise UserError(f"{call}: schema has no columns\n  to fix: name at least one")
-    reserved = [name for name in schema.names if name.startswith(PREFIX)]
+    reserved = reserved_names(schema.names)
     if reserved:
         raise UserError(
             f"{call}: column {reserved[0]!r} begins with {PREFIX}, as Millrace's own do\n"

@@ -28,12 +28,15 @@ from millrace.pipeline.core.job_model import (
     JobNode,
     JournalSink,
     JournalSource,
+    KafkaSink,
     KeyBy,
     Map,
     ParquetSink,
     PostgresSink,
+    RowStep,
     SavedSource,
     Select,
+    StateStep,
     StepOptions,
     TableSink,
     UnionStep,
@@ -41,7 +44,7 @@ from millrace.pipeline.core.job_model import (
 from millrace.pipeline.define.step_options import is_of_its_own
 
 SOURCES: Final = (SavedSource, JournalSource)
-SINKS: Final = (ParquetSink, JournalSink, TableSink, PostgresSink, FunctionSink)
+SINKS: Final = (ParquetSink, JournalSink, TableSink, PostgresSink, KafkaSink, FunctionSink)
 
 
 def hops_of(
@@ -132,7 +135,7 @@ def _keeps(node: JobNode) -> bool:
         case Map():
             options = node.options
             return options.expensive or bool(options.durable) or is_of_its_own(options)
-        case SavedSource() | JournalSource() | KeyBy():
+        case SavedSource() | JournalSource() | KeyBy() | StateStep():
             return True
         case _:
             return isinstance(node, SINKS)
@@ -223,9 +226,7 @@ def _hop(
 ) -> Hop:
     inputs = cut.inputs(node)
     line = cut.line(node)
-    steps = tuple(
-        step for step in line if isinstance(step, Map | FilterStep | Select | KeyBy | UnionStep)
-    )
+    steps = tuple(step for step in line if isinstance(step, RowStep))
     sink = node if isinstance(node, SINKS) else None
     assert len(steps) + (sink is not None) == len(line), f"{node.name} has a source in its line"
     before = [hops[given.name].depth for given in inputs if given.name in hops]
@@ -241,6 +242,7 @@ def _hop(
         partitions=0 if sink is not None else _partitions(node, inputs, hops, known),
         depth=1 + max(before, default=0),
         feeds=(),
+        keyed=tuple(hops[given.name] for given in inputs) if isinstance(node, StateStep) else (),
         single=tuple(single),
     )
 

@@ -53,6 +53,7 @@ class JobWorkspace(Protocol):
         until: Until,
         on_change: OnChange,
         observer: RunObserver | None = None,
+        wait: bool = True,
     ) -> JobReport:
         """Run a job."""
 
@@ -149,7 +150,9 @@ class Job:
         self._graph.add(node, spread=partitions is None)
         return self._step(node)
 
-    def run(self, until: Until = "caught_up", on_change: OnChange = "fail") -> JobReport:
+    def run(
+        self, until: Until = "caught_up", on_change: OnChange = "fail", *, wait: bool = True
+    ) -> JobReport:
         """Run the job, from where it stopped if it ran before.
 
         Args:
@@ -157,13 +160,15 @@ class Job:
             on_change: what to do if a source or step changed since the last run: "fail" and say
                 what changed, "restart" what depends on it, or "continue": keep what is done, and
                 take in what is new.
+            wait: whether to wait for batches of a provider. If not, the run ends as "waiting" when
+                they are made, and a later run fetches their results.
 
         Example:
             >>> report = job.run()  # it ran before: nothing is done again
             >>> report.step("caption").calls_now
             0
         """
-        return run_observed(self, None, until=until, on_change=on_change)
+        return run_observed(self, None, until=until, on_change=on_change, wait=wait)
 
     def status(self) -> JobStatus:
         """How far the job is, and who runs it.
@@ -271,13 +276,16 @@ def run_observed(
     *,
     until: Until = "caught_up",
     on_change: OnChange = "fail",
+    wait: bool = True,
 ) -> JobReport:
     """`Job.run`, for schedulers that show its progress themselves."""
     _check_one_of("run", "until", until, ("caught_up", "forever"))
     _check_one_of("run", "on_change", on_change, ("fail", "restart", "continue"))
     job._graph.hops  # noqa: B018, SLF001 - said before anything runs
     job._graph.recognise()  # noqa: SLF001 - for the package, not for users
-    return job._workspace.run(job, until=until, on_change=on_change, observer=observer)  # noqa: SLF001 - as above
+    return job._workspace.run(  # noqa: SLF001 - as above
+        job, until=until, on_change=on_change, observer=observer, wait=wait
+    )
 
 
 def _journal_selector(job: str, call: str, journal: str | None, journals: str | None) -> str:

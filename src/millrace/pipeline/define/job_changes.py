@@ -18,7 +18,7 @@ from typing import Final
 
 from millrace.errors import JobChanged
 from millrace.pipeline.core.job_model import OnChange
-from millrace.pipeline.core.job_record import SOURCES, JobPart, JobRecord
+from millrace.pipeline.core.job_record import SOURCES, STATE_STEPS, JobPart, JobRecord
 from millrace.pipeline.define.job_recording import TIME_ZONE, SetBack
 from millrace.text import counted
 
@@ -282,6 +282,8 @@ def _unexplained(
 
 def _is_stuck(old: JobPart, new: JobPart) -> bool:
     change = _change(old, new)
+    if change is not None and new.kind in STATE_STEPS:
+        return True  # A state that was made in one way cannot go on in another.
     words = set() if change is None else set(change.what) & set(_FIXED)
     return bool(words - {"columns"} if new.kind == "sink" else words)
 

@@ -32,13 +32,19 @@ class JobGraph:
         self._nodes: list[job_model.Anything] = []
         self._targets: set[str] = set()
         self._spread: set[str] = set()
+        self._passed: set[str] = set()
         self.kept_before: frozenset[str] = frozenset()
         """Steps that were kept when they last ran, as the record of the job says."""
 
     @property
     def nodes(self) -> tuple[job_model.Anything, ...]:
         """Sources, steps and sinks, in the order of their definition."""
-        return tuple(self._with_partitions(node) for node in self._nodes)
+        read = {given.name for node in self._nodes for given in node.inputs}
+        return tuple(
+            self._with_partitions(node)
+            for node in self._nodes
+            if node.name in read or node.name not in self._passed
+        )
 
     @property
     def names(self) -> list[str]:
@@ -108,17 +114,22 @@ class JobGraph:
         if spread:
             self._spread.add(node.name)
 
+    def pass_by(self, node: job_model.KeyBy) -> None:
+        """Leave a `key_by` out unless a step reads it: another does its work."""
+        self._passed.add(node.name)
+
     def recognise(self) -> None:
         """Identify functions as they are now; refuse those whose code cannot be recognised."""
         for index, node in enumerate(self._nodes):
-            if not isinstance(node, job_model.Map | job_model.FunctionSink):
+            calling = getattr(node, "calling", None)
+            if calling is None:
                 continue
-            identity, why = recognised(node.calling.function, node.options.version)
-            calling = replace(node.calling, identity=identity, unrecognised=why)
+            identity, why = recognised(calling.function, version_of(node))
+            calling = replace(calling, identity=identity, unrecognised=why)
             self._nodes[index] = replace(node, calling=calling)
             if why:
                 raise UserError(
-                    f"step {node.name!r}: the code of {node.calling.name} cannot be recognised\n"
+                    f"step {node.name!r}: the code of {calling.name} cannot be recognised\n"
                     f"  why: {why}\n"
                     "  to fix: give the step version='1', and another when its results change"
                 )
@@ -128,6 +139,15 @@ class JobGraph:
         if not isinstance(node, job_model.SavedSource) or node.name not in self._spread:
             return node
         return replace(node, partitions=max(node.partitions, most_workers(self._nodes, node.name)))
+
+
+def version_of(node: job_model.Anything) -> str | None:
+    """The user's name for the behaviour of a node's function."""
+    if isinstance(node, job_model.StateStep):
+        return getattr(node.operator, "version", None)
+    return (
+        node.options.version if isinstance(node, job_model.Map | job_model.FunctionSink) else None
+    )
 
 
 def check_part(name: Any, call: str) -> str:  # noqa: ANN401 - what the user gave

@@ -11,11 +11,17 @@ import pyarrow as pa
 from millrace.pipeline.core import job_model
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
-from millrace.pipeline.core.job_record import JobPart, JobRecord, has_identities
+from millrace.pipeline.core.job_record import (
+    APPENDING_SINKS,
+    JobPart,
+    JobRecord,
+    has_identities,
+)
 from millrace.pipeline.define import source_identity
 
 TIME_ZONE: Final = "time zone"
 """The word for the session's time zone, where an expression may depend on it."""
+_WITH_EXPRESSIONS: Final = (job_model.FilterStep, job_model.Select, job_model.StateStep)
 
 
 def record_of(
@@ -78,7 +84,7 @@ def kept_before(events: Iterable[JobEvent]) -> frozenset[str]:
 
 def _part(node: job_model.Anything, hop: Hop | None, zone: str | None) -> JobPart:
     identity = {"columns": _columns(node.schema), **_identity(node)}
-    if zone is not None and isinstance(node, job_model.FilterStep | job_model.Select):
+    if zone is not None and isinstance(node, _WITH_EXPRESSIONS):
         identity[TIME_ZONE] = zone
     is_source = isinstance(node, job_model.SavedSource | job_model.JournalSource)
     return JobPart(
@@ -109,24 +115,28 @@ def _hop_fields(node: job_model.Anything, hop: Hop | None) -> dict[str, Any]:
 
 
 def _call_fields(node: job_model.Anything) -> dict[str, Any]:
+    if isinstance(node, job_model.StateStep) and node.calling is not None:
+        return {"function": node.calling.name}
     if not isinstance(node, job_model.Map | job_model.FunctionSink):
         return {}
     options = node.options
+    limits, budget = options.limits, options.budget
+    paid = {name: getattr(budget, name, None) for name in ("usd", "tokens")}
+    paid |= {name: getattr(limits, name, None) for name in ("tpm", "concurrent")}
     return {
         "function": node.calling.name,
         "workers": options.workers,
-        "rate": options.rate,
-        "max_calls": options.max_calls,
+        "rate": limits.rpm / 60 if limits is not None and limits.rpm is not None else None,
+        "max_calls": None if budget is None else budget.calls,
+        "paid": {name: value for name, value in paid.items() if value is not None},
         "resources": dict(options.resources),
     }
 
 
 def _kind(node: job_model.Anything) -> str:
     match node:
-        case job_model.SavedSource():
-            return source_identity.kind_of(node.given)
-        case job_model.JournalSource():
-            return "journals"
+        case job_model.SavedSource() | job_model.JournalSource():
+            return _source_kind(node)
         case job_model.Map():
             return "map"
         case job_model.FilterStep():
@@ -135,16 +145,24 @@ def _kind(node: job_model.Anything) -> str:
             return "select"
         case job_model.KeyBy():
             return "key_by"
+        case job_model.StateStep():
+            return node.operator.method
         case job_model.UnionStep():
             return "union"
         case job_model.ParquetSink():
             return "sink_parquet"
         case job_model.JournalSink():
             return "sink_journal"
-        case job_model.TableSink() | job_model.PostgresSink():
+        case job_model.TableSink() | job_model.PostgresSink() | job_model.KafkaSink():
             return node.target.method
         case job_model.FunctionSink():
             return "sink"
+
+
+def _source_kind(node: job_model.SavedSource | job_model.JournalSource) -> str:
+    if isinstance(node, job_model.JournalSource):
+        return "journals"
+    return source_identity.kind_of(node.given)
 
 
 def _target(node: job_model.Anything) -> str:
@@ -154,7 +172,7 @@ def _target(node: job_model.Anything) -> str:
         case job_model.JournalSink():
             there = node.workspace
             return node.journal if there is None else f"{node.journal} in {there.path}"
-        case job_model.TableSink() | job_model.PostgresSink():
+        case job_model.TableSink() | job_model.PostgresSink() | job_model.KafkaSink():
             return node.target.where
         case _:
             return ""
@@ -175,18 +193,33 @@ def _identity(node: job_model.Anything) -> Mapping[str, str]:
             return {"condition": node.condition}
         case job_model.Select():
             return {"expressions": ", ".join(node.columns)}
-        case job_model.KeyBy():
-            return {"keys": ", ".join(node.keys)}
+        case job_model.KeyBy() | job_model.StateStep():
+            return _keys(node.keys) | _state_identity(node)
         case job_model.ParquetSink():
             by = {"partition by": ", ".join(node.partition_by)} if node.partition_by else {}
             return {"path": node.path, **by}
         case job_model.JournalSink():
             there = node.workspace
             return {"journal": node.journal} | ({} if there is None else {"workspace": there.path})
-        case job_model.TableSink() | job_model.PostgresSink():
-            return {"table": node.target.where}
+        case job_model.TableSink() | job_model.PostgresSink() | job_model.KafkaSink():
+            keys = {} if isinstance(node, job_model.KafkaSink) else _keys(node.target.keys)
+            return {APPENDING_SINKS[node.target.method]: node.target.where, **keys}
         case job_model.UnionStep():
             return {}
+
+
+def _state_identity(node: job_model.KeyBy | job_model.StateStep) -> dict[str, str]:
+    """Also over how many journals keys are spread: each of them has the state of its keys."""
+    if isinstance(node, job_model.KeyBy):
+        return {}
+    by_key = [given for given in node.inputs if isinstance(given, job_model.KeyBy)]
+    ranges = sum(given.partitions for given in by_key)
+    called = {} if node.calling is None else {"function": node.calling.identity}
+    return called | dict(node.operator.identity()) | {"key ranges": str(ranges)}
+
+
+def _keys(names: Sequence[str]) -> dict[str, str]:
+    return {"keys": ", ".join(names)} if names else {}
 
 
 def _columns(schema: pa.Schema) -> str:

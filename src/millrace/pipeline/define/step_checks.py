@@ -20,13 +20,18 @@ from millrace.journal.core.journal_names import check_name
 from millrace.names import path_text, shown
 from millrace.pipeline.core import job_model
 from millrace.pipeline.core.hops import ROOT
+from millrace.pipeline.large.large_values import is_reference
 from millrace.sql.name_checks import check_columns
 from millrace.sql.sql_mode import DEFAULT
 from millrace.storage.file_systems import is_remote, remote_path
 from millrace.storage.storage_options import StorageOptions, storage_options
-from millrace.text import did_you_mean
+from millrace.text import did_you_mean, is_whole
 
-STEP_OPTIONS: Final = frozenset(field.name for field in fields(job_model.StepOptions))
+STEP_OPTIONS: Final = frozenset(
+    {field.name for field in fields(job_model.StepOptions)} | {"rate", "max_calls"}
+)
+_FILES_MAX: Final = 100_000
+"""Small files of a table that can wait to be put together."""
 _NOT_FOR_SINKS: Final = ("partitions", "durable", "large", "expensive")
 
 
@@ -65,13 +70,13 @@ def check_sql(call: str, kind: str, given: object, rows: Dataset) -> None:
 
 
 def check_concurrency(
-    call: str, calling: job_model.Calling, options: job_model.StepOptions
+    call: str, calling: job_model.Calling, options: job_model.StepOptions, *, expensive: bool
 ) -> None:
-    """Refuse several calls at once of a function that is not async."""
-    if options.concurrency > 1 and not calling.is_async:
+    """Refuse several calls at once of a cheap function that is not async."""
+    if options.concurrency > 1 and not calling.is_async and not expensive:
         raise UserError(
             f"{call}: concurrency is {options.concurrency} and {calling.name} is not async\n"
-            "  to fix: write it as async def, or use workers="
+            "  to fix: write it as async def, add expensive=True, or use workers="
         )
 
 
@@ -86,6 +91,40 @@ def check_journal(call: str, journal: str, workspace: object) -> None:
         raise UserError(
             f"{call}: workspace is {shown(workspace)}\n"
             "  to fix: give an open one: millrace.open(path, broker=...)"
+        )
+
+
+def check_delta_sink(
+    call: str, mode: str | None, keys: Sequence[str], delete_column: str | None, schema: pa.Schema
+) -> None:
+    """Refuse a mode that a job's sink cannot have, and keys that are references to large values."""
+    if mode == "overwrite":
+        raise UserError(
+            f"{call}: a job cannot overwrite a table\n"
+            "  found: its rows have no end at which they could replace others\n"
+            "  to fix: append, replace rows by keys=, or overwrite with a dataset's write_delta"
+        )
+    known = (None, "upsert") if keys else (None, "append")
+    if mode not in known or (delete_column is not None and not keys):
+        raise UserError(
+            f"{call}: mode is {mode!r}, with keys {list(keys)}, delete_column {delete_column!r}\n"
+            "  to fix: leave mode= out; give keys=[...] to replace rows by key"
+        )
+    for name in keys:
+        position = schema.get_field_index(name)
+        if position >= 0 and is_reference(schema.field(position).type):
+            raise UserError(
+                f"{call}: rows cannot be found by {name!r}\n  found: a large value, in a file\n"
+                "  to fix: take a column of a plain type as the key"
+            )
+
+
+def check_compaction(call: str, compact_after: object) -> None:
+    """Refuse a number of files that is none."""
+    if compact_after is not None and not is_whole(compact_after, 2, _FILES_MAX):
+        raise UserError(
+            f"{call}: compact_after is {shown(compact_after)}\n"
+            f"  to fix: give a number of files from 2 to {_FILES_MAX}, or leave it out"
         )
 
 

@@ -13,11 +13,19 @@ import pyarrow as pa
 
 from millrace.errors import UserError
 from millrace.identity.schemas import plain_schema
+from millrace.journal.kafka.sink.kafka_target import (
+    PLACES,
+    KafkaTarget,
+    check_columns,
+    kafka_target,
+)
 from millrace.names import path_text, shown
 from millrace.pipeline.core import job_model
 from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.define.step_checks import (
+    check_compaction,
     check_concurrency,
+    check_delta_sink,
     check_journal,
     check_sink_options,
     sink_target,
@@ -94,19 +102,31 @@ class StepSinks:
         uri: str | os.PathLike[str],
         name: str | None = None,
         *,
-        mode: str = "append",
+        mode: str | None = None,
         partition_by: str | Sequence[str] | None = None,
+        keys: str | Sequence[str] = (),
+        delete_column: str | None = None,
+        compact_after: int | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        """Append the rows to a Delta table, each row exactly once. It is made if there is none.
+        """Commit the rows to a Delta table, each row exactly once. It is made if there is none.
+
+        With `keys`, a row takes the place of the rows with its keys. Of rows with one key the last
+        one in the order of its journal counts: put `key_by` with the same keys in front of a sink
+        of several partitions.
 
         Args:
             uri: the table: a folder on a disk that all hosts share, or an address at s3://, gs://,
                 abfss:// or az://.
             name: of the sink in the job.
-            mode: "append"; a job adds rows as they come.
+            mode: "append", or "upsert" with `keys`; it need not be said.
             partition_by: the partition columns of a table that is made. A table that is there keeps
                 its own.
+            keys: columns by which rows replace others.
+            delete_column: with `keys`: a column of booleans that is not written; where it is true,
+                the rows with these keys go.
+            compact_after: put small files of the table together whenever there are so many, as
+                `ws.optimize_delta` does; not at all by default.
             storage_options: how a bucket is reached if the environment does not say, under the
                 names of delta-rs and Polars. They are sent to tasks and written nowhere.
 
@@ -115,11 +135,9 @@ class StepSinks:
         """
         text = path_text(uri, "sink_delta")
         call = f"sink_delta({text!r})"
-        if mode != "append":
-            raise UserError(
-                f"{call}: mode is {mode!r}\n"
-                "  to fix: use append; a dataset's write_delta can overwrite"
-            )
+        chosen = (keys,) if isinstance(keys, str) else tuple(keys)
+        check_delta_sink(call, mode, chosen, delete_column, plain_schema(self.schema))
+        check_compaction(call, compact_after)
         options = storage_options_of(storage_options)
         where = text if is_remote(text) else local_table(text)
         by = (partition_by,) if isinstance(partition_by, str) else partition_by
@@ -130,13 +148,25 @@ class StepSinks:
                 inputs=(self._node,),
                 schema=self.schema,
                 target=DeltaTarget(
-                    uri=where, partition_by=None if by is None else tuple(by), options=options
+                    uri=where,
+                    partition_by=None if by is None else tuple(by),
+                    options=options,
+                    keys=chosen,
+                    delete_column=delete_column,
+                    later_wins=True,
+                    compact_after=compact_after,
                 ),
             )
         )
 
     def sink_iceberg(
-        self, table: str, name: str | None = None, *, catalog: object = None, mode: str = "append"
+        self,
+        table: str,
+        name: str | None = None,
+        *,
+        catalog: object = None,
+        mode: str = "append",
+        keep_snapshots: int | None = None,
     ) -> None:
         """Append the rows to an Iceberg table, each exactly once. Needs the extra `iceberg`.
 
@@ -148,6 +178,7 @@ class StepSinks:
             name: the name of the sink.
             catalog: as in `ws.read_iceberg`.
             mode: only "append".
+            keep_snapshots: how many of the table's snapshots its commits leave; all by default.
 
         Example:
             >>> sink = texts.sink_iceberg  # sink("shop.listing", catalog="prod")
@@ -160,7 +191,7 @@ class StepSinks:
                 f"{call}: mode {mode!r} is not for sinks of jobs\n  found: known is 'append'\n"
                 "  to fix: leave mode= out, or use write_iceberg of a dataset"
             )
-        target = target_of(table, catalog, call=call)
+        target = target_of(table, catalog, call=call, keep_snapshots=keep_snapshots)
         self._graph.take_target(target.where, call)
         self._graph.add(
             job_model.TableSink(
@@ -222,7 +253,7 @@ class StepSinks:
         check_sink_options(call, options)
         made = options_of(call, options, expensive=True)
         calling = calling_of(call, function, batch=batch, version=made.version)
-        check_concurrency(call, calling, made)
+        check_concurrency(call, calling, made, expensive=True)
         self._graph.add(
             job_model.FunctionSink(
                 name=self._graph.take_name(name, call),
@@ -281,3 +312,58 @@ class StepSinks:
         rows = loaded_schema(plain_schema(self.schema))
         TargetTable.of(target, rows, who).check_values()
         self._graph.add(sink)
+
+    def sink_kafka(
+        self,
+        topic: str,
+        name: str | None = None,
+        *,
+        bootstrap: str,
+        value: str | None = None,
+        key: str | None = None,
+        headers: str | None = None,
+        partition: str | None = None,
+        places: str = PLACES,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Commit the rows to a topic of Kafka, each row once: rows and place in a transaction.
+
+        Readers see each row once if they read committed messages alone.
+
+        Args:
+            topic: an existing topic.
+            name: of the sink in the job.
+            bootstrap: `host:9092`, more hosts after commas.
+            value: the column with a message's value, binary or text. By default the whole row is
+                the value, as a JSON object.
+            key: the column with its key, binary or text.
+            headers: the column with its headers: an array of structs of key and value, or a map.
+            partition: the column with its partition. By default the key decides, as in Kafka.
+            places: the topic that has the progress of sinks; made if there is none.
+            settings: of Kafka's client, as to log in; kept in memory alone. Those in the file that
+                MILLRACE_KAFKA_SETTINGS names hold, too.
+
+        Example:
+            >>> texts.sink_kafka("listing", bootstrap="kafka.example:9092", key="path")
+        """
+        call = f"sink_kafka({topic!r})"
+        given = KafkaTarget(
+            topic=topic,
+            servers=bootstrap,
+            value=value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            places=places,
+        )
+        target = kafka_target(call, given, settings)
+        check_columns(call, loaded_schema(plain_schema(self.schema)), target)
+        self._graph.take_target(target.where, call)
+        self._graph.add(
+            job_model.KafkaSink(
+                name=self._graph.take_name(name, call, "sink_kafka"),
+                inputs=(self._node,),
+                schema=self.schema,
+                target=target,
+            )
+        )

@@ -19,6 +19,7 @@ from millrace.pipeline.core import job_model
 from millrace.pipeline.core.job_model import OnDoubt, OnError
 from millrace.pipeline.define.function_schema import checked
 from millrace.pipeline.define.job_graph import JobGraph
+from millrace.pipeline.define.keyed.step_state import StepState
 from millrace.pipeline.define.step_checks import (
     STEP_OPTIONS,
     NotRun,
@@ -27,9 +28,11 @@ from millrace.pipeline.define.step_checks import (
     check_sql,
 )
 from millrace.pipeline.define.step_options import options_of
-from millrace.pipeline.define.step_sinks import Function, StepSinks
+from millrace.pipeline.define.step_prompts import StepPrompts
+from millrace.pipeline.define.step_sinks import Function
 from millrace.pipeline.define.user_functions import calling_of, output_schema
 from millrace.pipeline.large.large_values import stored_schema
+from millrace.pipeline.paid.limits_and_budget import Budget, Limits
 from millrace.plan.nodes.map_batches import FunctionRows
 from millrace.plan.relation import relation_of
 from millrace.sql.name_checks import check_keys
@@ -37,11 +40,13 @@ from millrace.sql.name_checks import check_keys
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+ErrorClasses = str | type[BaseException] | Sequence[str | type[BaseException]]
+"""Classes of errors, or their names."""
 StepFrame = Callable[[str, str], "DataFrame"]
 """Gives the saved rows of a step, by the names of its job and itself."""
 
 
-class Step(StepSinks):
+class Step(StepPrompts, StepState):
     """Rows of a source or a step. Made by `Job.source` and by the methods of other steps.
 
     Example:
@@ -97,6 +102,11 @@ class Step(StepSinks):
         retries: int = 3,
         on_error: OnError = "fail",
         on_doubt: OnDoubt = "retry",
+        retry_on: ErrorClasses = (),
+        give_up_on: ErrorClasses = (),
+        ordered: bool = True,
+        budget: Budget | None = None,
+        limits: Limits | None = None,
         rate: float | None = None,
         max_calls: int | None = None,
         large: str | Sequence[str] | None = None,
@@ -122,15 +132,23 @@ class Step(StepSinks):
             expensive: each call is recorded before it is made and published when it was, so that it
                 is not made again.
             durable: keep its rows in journals; by default if it is expensive or feeds several.
-            concurrency: most calls at once of an async function.
+            concurrency: most calls at once in a worker: tasks of an async function, else threads.
             resources: what a task needs of each of Spark's resources: `{"gpu": 1}`.
             timeout: how long a call may take: seconds, a `timedelta`, or text such as "10s".
             retries: how often a call that raised is made again.
             on_error: what then: "fail", "skip" the row, or put it into the "dead_letter" journal.
             on_doubt: what to do about calls that a worker that died may have made: "retry" them,
                 "skip" their rows, or "hold" until you say.
-            rate: most calls per second, over all workers.
-            max_calls: a budget over all runs; the job stops when it is used up.
+            retry_on: classes of errors, or their names: a call that raised another is not made
+                again.
+            give_up_on: classes of errors after which a call is not made again.
+            ordered: whether results of an expensive step are published in the order of its rows;
+                if not, a slow call holds back no result.
+            budget: what the calls may cost, over all workers and runs: `mr.Budget(usd=25)`. The job
+                stops when it is used up.
+            limits: how fast calls may come, over all workers: `mr.Limits(rpm=500, tpm=200_000)`.
+            rate: `limits` of so many calls per second.
+            max_calls: a `budget` of so many calls.
             large: columns whose values are kept in files of their own.
             version: names what the function does where its code alone does not tell.
 
@@ -146,7 +164,7 @@ class Step(StepSinks):
         call = f"map({name!r})"
         options = options_of(call, given)
         calling = calling_of(call, function, batch=batch, version=version)
-        check_concurrency(call, calling, options)
+        check_concurrency(call, calling, options, expensive=expensive)
         output = output_schema(call, function, schema)
         check_large(call, output, options.large)
         return self._add(

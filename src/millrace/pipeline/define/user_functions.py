@@ -212,6 +212,12 @@ class WorkerFunction:
         self.schema = schema
         self._function = calling.function() if calling.makes else calling.function
 
+    def open_in(self, workspace: str) -> None:
+        """Give the callable the folder or url of its workspace, if it wants it."""
+        opens = getattr(self._function, "open_in", None)
+        if self.calling.makes and callable(opens):
+            opens(workspace)
+
     def call_row(self, row: Mapping[str, Any], context: Context) -> list[dict[str, Any]]:
         """The rows that the function makes of one row."""
         return self._rows(self._function(dict(row), *self._more(context)))

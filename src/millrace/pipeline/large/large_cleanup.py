@@ -61,7 +61,7 @@ def remove_unneeded(
     if not values:
         return LargeRemoved(0, 0)
     names = pa.array([path.removesuffix(large.GONE) for path in values], pa.string())
-    referenced = _referenced(broker, folder + "/", config.job_reference_rounds_max)
+    referenced = referenced_paths(broker, folder + "/", config.job_reference_rounds_max)
     needed = pc.is_in(names, value_set=referenced).to_pylist()
     gone = [
         _remove(workspace, path, before)
@@ -118,7 +118,7 @@ def _put_back(aside: str) -> None:
         os.rename(aside, aside.removesuffix(large.GONE))
 
 
-def _referenced(broker: Broker, below: str, rounds_max: int) -> pa.Array:
+def referenced_paths(broker: Broker, below: str, rounds_max: int) -> pa.Array:
     """The paths below a folder that rows of any journal refer to."""
     paths: list[pa.Array] = [pa.array([], pa.string())]
     read: dict[JournalId, int] = {}

@@ -26,7 +26,7 @@ from millrace.errors import Corrupt, DataLost, UserError
 from millrace.faults import fault
 from millrace.storage import modes
 from millrace.storage.local import LocalStore, sync_folder
-from millrace.storage.object_address import is_url
+from millrace.storage.objects.object_address import is_url
 from millrace.storage.store import Store, storage_errors
 from millrace.storage.workspace_home import store_at
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from millrace.errors import JournalUnknown
 from millrace.journal.broker import Broker
 from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.values import JournalInfo, Position
-from millrace.pipeline.core import call_records, hops
-from millrace.pipeline.core.call_records import CallRecord, Totals
+from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_record import TABLE_SINKS, JobPart, JobRecord
+from millrace.pipeline.paid import call_records
+from millrace.pipeline.paid.call_records import CallRecord, Totals
 
 _LAST_ROWS = (4, 64, 4096)
 _TRIES = 2
@@ -35,6 +36,8 @@ class Counts:
     units: int = 0
     waiting: int = 0
     """The rows of the backlog that the run has to do: all except rows that came later."""
+    left_in: frozenset[str] = frozenset()
+    """The journals that these rows are in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,9 @@ class Counting:
         group_journals += [(self._nobody, name) for name in journals if self._is_own(name)]
         positions = self.broker.positions(group_journals)
         at = {(position.group, position.journal): position for position in positions}
-        records = last_calls(self.broker, [at[self._nobody, n] for n in journals if "/calls/" in n])
+        folders = (f"/{hops.RECORDED}/", f"/{hops.RECORDED_BEFORE}/")
+        recorded = [n for n in journals if any(folder in n for folder in folders)]
+        records = last_calls(self.broker, [at[self._nobody, n] for n in recorded])
         return Counted({p.name: self._of(p, journals, at, records) for p in self.record.kept})
 
     @property
@@ -126,12 +131,14 @@ class Counting:
         job = self.record.job
         units = units_of(part, journals)
         done = backlog = waiting = 0
+        left_in = set()
         for info in units:
             position = at[self.record.group_of(part), info.name]
             done += max(0, self._rows(at[self._nobody, info.name], info) - position.backlog)
             backlog += position.backlog
             if (position.committed or 0) < self._end(position):
                 waiting += position.backlog
+                left_in |= {info.name} if position.backlog else set()
         prefix = self.record.output_of(part)
         out: int | None
         if prefix is None:
@@ -142,8 +149,11 @@ class Counting:
                 for name, info in journals.items()
                 if name.startswith(f"{prefix}/") and (self._nobody, name) in at
             )
-        names = [hops.calls_journal(job, part.name, info.id) for info in units]
-        totals = [records[name].totals for name in names if name in records]
+        totals = [
+            records[name].totals
+            for info in units
+            if (name := _recorded(job, part.name, info.id, records)) is not None
+        ]
         letters = [
             at.get((self._nobody, hops.dead_letters(job, name)))
             for name in (*part.fused, part.name)
@@ -156,6 +166,7 @@ class Counting:
             dead_letters=sum(position.backlog for position in letters if position is not None),
             units=len(units),
             waiting=waiting,
+            left_in=frozenset(left_in),
         )
 
     def _end(self, position: Position) -> int:
@@ -214,11 +225,17 @@ def last_calls(broker: Broker, positions: Sequence[Position]) -> dict[str, CallR
     return last_records
 
 
-def _sum(totals: Sequence[Totals]) -> Totals:
-    return Totals(
-        calls=sum(total.calls for total in totals),
-        in_doubt=sum(total.in_doubt for total in totals),
-        errors=sum(total.errors for total in totals),
-        skipped=sum(total.skipped for total in totals),
-        dead_letters=sum(total.dead_letters for total in totals),
+def _recorded(
+    job: str, step: str, journal_id: int, records: Mapping[str, CallRecord]
+) -> str | None:
+    """The journal with the last record of a unit: perhaps one that an earlier version wrote."""
+    names = (
+        hops.calls_journal(job, step, journal_id),
+        hops.calls_journal_before(job, step, journal_id),
     )
+    return next((name for name in names if name in records), None)
+
+
+def _sum(totals: Sequence[Totals]) -> Totals:
+    names = [each.name for each in fields(Totals)]
+    return Totals(**{name: sum(getattr(total, name) for total in totals) for name in names})

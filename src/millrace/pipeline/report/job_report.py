@@ -20,12 +20,15 @@ from rich.table import Table
 from millrace.pipeline.core.job_events import SinkCommit
 from millrace.pipeline.core.job_record import JobRecord
 
-State = Literal["running", "finished", "interrupted", "failed", "held", "spent", "killed", "lost"]
+State = Literal[
+    "running", "finished", "interrupted", "failed", "held", "spent", "waiting", "killed", "lost"
+]
 HINTS: dict[State, str] = {
     "interrupted": "run it again to go on where it stopped",
     "failed": "repair what the error says and run it again; what is done stays done",
     "held": "decide what becomes of the calls in doubt: on_doubt='retry' or 'skip', then run again",
-    "spent": "give a higher max_calls and run it again; what is done stays done",
+    "spent": "give a higher budget and run it again; what is done stays done",
+    "waiting": "wait for the batches with `millrace job poll`, then run it again",
     "lost": "see that what went away is there again, then run it again",
     "killed": "run it again to go on where it stopped",
 }
@@ -46,6 +49,7 @@ HEADS = (
     "in function",
 )
 _WIDTH = 160
+_SAMPLES_RECORDED = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +117,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """The report of a run. Prints as a table; `to_json()` and `write_html(path)` give other forms.
+    """The report of a run. Prints as a table; `to_json()` gives all of it; `millrace ui` shows it.
 
     Example:
         >>> report.state, report.step("caption").calls
@@ -132,8 +136,6 @@ class JobReport:
     commits: tuple[SinkCommit, ...] = field(default=(), repr=False)
     """The commits of this run to tables, as they were made: version of the table, files, rows."""
     samples: tuple[Sample, ...] = field(default=(), repr=False)
-    html: str | None = None
-    """The path of its HTML page."""
 
     def step(self, name: str) -> StepReport:
         """The report of one step.
@@ -164,23 +166,11 @@ class JobReport:
             "state": self.state,
             "seconds": round(self.seconds, 3),
             "note": self.note,
-            "html": self.html,
             "record": self.record.to_json(),
             "steps": [asdict(step) for step in self.steps],
             "runs": [asdict(run) for run in self.runs],
             "commits": [asdict(commit) for commit in self.commits],
         }
-
-    def write_html(self, path: str) -> str:
-        """Write it as one page that needs nothing else; returns the path.
-
-        Example:
-            >>> report.write_html("report.html")
-            '...report.html'
-        """
-        from millrace.pipeline.report.report_page import write_page  # noqa: PLC0415 - only who wants it
-
-        return write_page(self, path)
 
     def summary(self) -> str:
         """The first line.
@@ -200,24 +190,33 @@ class JobReport:
         return self.table()
 
     def __str__(self) -> str:
-        lines = [self.summary(), table_text(self.table()), *_commits_text(self.commits)]
+        lines = [self.summary(), table_text(self.table()), *commits_text(self.commits)]
         if self.state in HINTS:
             lines.append(f"to go on: {HINTS[self.state]}")
-        if self.html is not None:
-            lines.append(f"page: {self.html}")
         return "\n".join(lines)
 
 
-def _commits_text(commits: Sequence[SinkCommit]) -> list[str]:
+def recorded(report: JobReport) -> dict[str, Any]:
+    """What the record of a run keeps of its report: the document, with some of the samples."""
+    kept = thinned(report.samples, _SAMPLES_RECORDED)
+    return report.document() | {"samples": [asdict(sample) for sample in kept]}
+
+
+def commits_text(commits: Sequence[SinkCommit]) -> list[str]:
     """The commits of each sink in a line."""
     by_sink: dict[str, list[SinkCommit]] = {}
     for commit in commits:
         by_sink.setdefault(commit.sink, []).append(commit)
-    return [
-        f"{sink}: {len(made)} commits, {sum(commit.rows for commit in made):,} rows, "
-        f"the last is version {made[-1].version} of the table"
-        for sink, made in by_sink.items()
-    ]
+    return [_made_text(sink, made) for sink, made in by_sink.items()]
+
+
+def _made_text(sink: str, made: Sequence[SinkCommit]) -> str:
+    text = f"{sink}: {len(made)} commits, {sum(commit.rows for commit in made):,} rows"
+    last = made[-1]
+    if last.version is None:
+        return text
+    what = f"version {last.version} of the table" if last.files else f"transaction {last.version}"
+    return f"{text}, the last is {what}"
 
 
 def cells(step: StepReport) -> tuple[str, ...]:

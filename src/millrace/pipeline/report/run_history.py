@@ -18,6 +18,7 @@ _ENDINGS: dict[JobEventKind, State] = {
     JobEventKind.FAILED: "failed",
     JobEventKind.HELD: "held",
     JobEventKind.SPENT: "spent",
+    JobEventKind.WAITING: "waiting",
 }
 STOPPING = frozenset(_ENDINGS)
 JOB_WORKSPACE: Final = "workspace"
@@ -116,28 +117,35 @@ class RunHistory:
 
     def runs(self, running: int | None = None) -> tuple[RunEntry, ...]:
         """All runs; a run without an end event was killed, unless it is `running`."""
-        entries = []
+        started: list[JobEvent] = []
+        ended: dict[int, JobEvent] = {}
+        stopping: dict[int, JobEvent] = {}
         for event in self.events:
             if event.happened is JobEventKind.STARTED:
-                ended, state = self._end_of(event.run, running)
-                entry = RunEntry(
-                    number=event.run,
-                    started_us=event.at_us,
-                    ended_us=ended,
-                    state=state,
-                    who=event.detail.get("who", ""),
-                )
-                entries.append(entry)
+                started.append(event)
+            elif event.happened is JobEventKind.ENDED:
+                ended[event.run] = event
+            elif event.happened in STOPPING:
+                stopping.setdefault(event.run, event)
+        entries = []
+        for event in started:
+            end, stop = ended.get(event.run), stopping.get(event.run)
+            state: State
+            if end is not None:
+                state = end.detail["state"]
+            elif event.run == running:
+                state = "running"
+            else:
+                state = "killed" if stop is None else _ENDINGS[stop.happened]
+            entry = RunEntry(
+                number=event.run,
+                started_us=event.at_us,
+                ended_us=None if end is None else end.at_us,
+                state=state,
+                who=event.detail.get("who", ""),
+            )
+            entries.append(entry)
         return tuple(entries)
-
-    def _end_of(self, run: int, running: int | None) -> tuple[int | None, State]:
-        for event in reversed(self.events):
-            if event.run == run and event.happened is JobEventKind.ENDED:
-                return event.at_us, event.detail["state"]
-        if run == running:
-            return None, "running"
-        stopping = [e for e in self.events if e.run == run and e.happened in STOPPING]
-        return None, _ENDINGS[stopping[0].happened] if stopping else "killed"
 
     def _last(self, happened: JobEventKind) -> JobEvent | None:
         return next((e for e in reversed(self.events) if e.happened is happened), None)

@@ -10,12 +10,26 @@ from millrace.errors import Conflict, UserError
 from millrace.journal.broker import Broker
 from millrace.journal.core.journal_names import under
 from millrace.journal.core.values import ANYTHING, JournalInfo
-from millrace.pipeline.core import call_records, dead_letters, hops, job_events
+from millrace.pipeline.core import dead_letters, hops, job_events
 from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.core.job_model import FunctionSink, Map, StepOptions
+from millrace.pipeline.core.job_model import FunctionSink, Map
+from millrace.pipeline.paid import call_records, charges
+from millrace.pipeline.paid.pace import PACE_SCHEMA
+from millrace.pipeline.restore.state_snapshots import SNAPSHOT_SCHEMA
+from millrace.pipeline.run.beside import beside
+from millrace.pipeline.sinks import file_records, kept_record
+from millrace.pipeline.state.state_rows import changes_schema
 
 _COMMITS_MAX: Final = 1000
 """Offsets that are committed together."""
+
+
+def ensure_records(broker: Broker, job: str, job_hops: Sequence[Hop]) -> None:
+    """Make the journals that a run records in before it knows what has changed."""
+    broker.create(hops.runs_journal(job), job_events.SCHEMA)
+    for hop in job_hops:
+        for name, schema in file_records(hop).items():
+            broker.create(name, schema)
 
 
 def ensure_journals(broker: Broker, job_hops: Sequence[Hop]) -> None:
@@ -28,18 +42,27 @@ def ensure_journals(broker: Broker, job_hops: Sequence[Hop]) -> None:
         broker.create(hops.runs_journal(job), job_events.SCHEMA)
     for hop in job_hops:
         _ensure_outputs(broker, hop)
-    for hop in job_hops:
-        inputs = journals_of(broker, hop)
-        if hop.expensive is not None:
-            names = [hops.calls_journal(hop.job, hop.name, info.id) for info in inputs]
-            broker.create_many(names, call_records.SCHEMA)
-    _commit_starts(broker, job_hops)
+    with beside(lambda: _commit_starts(broker, job_hops)) as starts:
+        for hop in job_hops:
+            inputs = journals_of(broker, hop)
+            if hop.expensive is not None:
+                names = [hops.calls_journal(hop.job, hop.name, info.id) for info in inputs]
+                broker.create_many(names, call_records.SCHEMA)
+            if hop.stateful is not None:
+                partitions = sorted({hops.partition_of(info.name) for info in inputs})
+                names = [hops.state_journal(hop.job, hop.name, number) for number in partitions]
+                broker.create_many(names, changes_schema(hop.stateful.state))
+                names = [hops.snapshots_journal(hop.job, hop.name, n) for n in partitions]
+                broker.create_many(names, SNAPSHOT_SCHEMA)
+        starts.answer()
 
 
 def _commit_starts(broker: Broker, job_hops: Sequence[Hop]) -> None:
     """Commit the first offsets of all hops, in one transaction: far away each is a round trip."""
     while True:
         inputs = [(hop.group, info.name) for hop in job_hops for info in journals_of(broker, hop)]
+        for group, record in filter(None, map(kept_record, job_hops)):
+            inputs += [(group, info.name) for info in broker.list(record)]
         new = [at for at in broker.positions(inputs) if at.committed is None]
         for begin in range(0, len(new), _COMMITS_MAX):
             # Somebody else may have put one of them there meanwhile: look again.
@@ -84,11 +107,6 @@ def journals_of(broker: Broker, hop: Hop) -> tuple[JournalInfo, ...]:
     return tuple(info for name, info in sorted(listed.items()) if hop.reads(name))
 
 
-def has_budget(options: StepOptions) -> bool:
-    """Whether the calls of a step are limited over all workers."""
-    return options.rate is not None or options.max_calls is not None
-
-
 def _ensure_outputs(broker: Broker, hop: Hop) -> None:
     if hop.partitions:
         names = [hops.output_journal(hop.job, hop.name, n) for n in range(hop.partitions)]
@@ -98,5 +116,9 @@ def _ensure_outputs(broker: Broker, hop: Hop) -> None:
     for step in called:
         if step.options.on_error == "dead_letter" or step.options.on_doubt == "skip":
             broker.create(hops.dead_letters(hop.job, step.name), dead_letters.SCHEMA)
-    if hop.expensive is not None and has_budget(hop.options):
+    if hop.expensive is not None:
+        broker.create(hops.charges_journal(hop.job, hop.name), charges.SCHEMA)
+    if hop.expensive is not None and hop.options.limits is not None:
+        broker.create(hops.pace_journal(hop.job, hop.name), PACE_SCHEMA)
+    if hop.expensive is not None and hop.options.budget is not None:
         broker.create(hops.budget_journal(hop.job, hop.name), call_records.BUDGET_SCHEMA)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -28,28 +27,25 @@ from millrace.errors import (
 from millrace.faults import fault
 from millrace.identity.versions import versions
 from millrace.journal.api import broker_of
-from millrace.journal.broker import Broker
-from millrace.pipeline.core import hops as names
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind, SinkCommit
 from millrace.pipeline.core.job_model import JournalSink, OnChange
 from millrace.pipeline.define.job import Job, Until, graph_of
 from millrace.pipeline.report.job_counts import Counted, Counting
 from millrace.pipeline.report.job_progress import JobProgress
-from millrace.pipeline.report.job_report import HINTS, JobReport, State
+from millrace.pipeline.report.job_report import HINTS, JobReport, State, recorded
 from millrace.pipeline.report.run_history import RunHistory, state_of
 from millrace.pipeline.report.run_observer import RunObserver
 from millrace.pipeline.run.interrupts import Interrupts
 from millrace.pipeline.run.job_runtime import JobHome, JobRuntime, RunContext, WorkerPool
 from millrace.pipeline.run.job_status import step_reports
 from millrace.pipeline.run.run_lease import RunLease, refuse_running
-from millrace.pipeline.run.run_start import begin, recall_kept
+from millrace.pipeline.run.run_start import TakenRun, begin, recall_kept, take_run
 from millrace.pipeline.run.run_watch import RunWatch
 from millrace.pipeline.run.step_failures import cut_off, step_failed
 from millrace.pipeline.run.table_commits import RunCommits
 from millrace.pipeline.run.worker_orders import SinkTarget, WorkerOrder, shippable, worker_groups
-from millrace.storage.object_address import is_url
-from millrace.storage.scratch import own_folder
 from millrace.transport.owner.owner_endpoint import JournalAddress
+from millrace.wakeup import WorkerThread
 
 JOB_STOP_MS_MAX: Final = 30_000
 """How long an ending run waits for its workers before it has Spark end them."""
@@ -95,15 +91,15 @@ def run_job(
     refuse_running(broker_of(workspace.journals), job.name)
     run = _Run(workspace, job, runtime(), until, on_change, observer)
     say = f"stopping job {job.name}: workers finish what they are at; once more ends it at once"
-    thread = threading.Thread(target=run.lead, name="millrace-run", daemon=True)
+    thread = WorkerThread(run.lead, "millrace-run")
     with Interrupts(run.ask_to_stop, say) as interrupts:
         thread.start()
         try:
-            while thread.is_alive() and not interrupts.is_forced:
-                thread.join(_JOIN_S)
+            while not (thread.ended.wait(_JOIN_S) or interrupts.is_forced):
+                pass
         except BaseException:
             run.ask_to_stop()
-            thread.join(2 * JOB_STOP_MS_MAX / 1000)
+            thread.ended.wait(2 * JOB_STOP_MS_MAX / 1000)
             raise
         if interrupts.is_forced:
             run.abandon()
@@ -133,8 +129,7 @@ class _Run:
         recall_kept(broker_of(workspace.journals), graph_of(job))
         self._hops = graph_of(job).hops
         runtime.check(self._hops)
-        self._zone = runtime.time_zone
-        self._gives_resources = runtime.gives_resources
+        self._zone, self._gives_resources = runtime.time_zone, runtime.gives_resources
         self._stop = threading.Event()
         self._workers: WorkerPool | None = None
         self._lease: RunLease | None = None
@@ -163,27 +158,28 @@ class _Run:
             self.error = error
 
     def _lead(self) -> None:
-        broker = broker_of(self._workspace.journals)
         try:
-            history = RunHistory.begin(broker, self._job.name)
-            lease = self._lease = RunLease(broker, self._job.name, self._config, self._stop)
+            taken = take_run(self._workspace, self._job.name, self._hops, self._stop)
+            lease = self._lease = taken.lease
             try:
-                self._with_lease(broker, history, lease)
+                self._with_lease(taken)
             finally:
                 with contextlib.suppress(MillraceError):
                     lease.release()
         except _LOST as error:
             raise cut_off(self._job.name, error) from error
 
-    def _with_lease(self, broker: Broker, history: RunHistory, lease: RunLease) -> None:
+    def _with_lease(self, taken: TakenRun) -> None:
+        lease, history = taken.lease, taken.history
+
         def check() -> None:
             lease.check()
             if self._stop.is_set():
                 raise _Stopped
 
         context = RunContext(
-            broker=broker,
-            where=self._workspace.journal_address(),
+            broker=history.broker,
+            where=taken.where,
             history=history,
             lease=lease.lease,
             config=self._config,
@@ -206,7 +202,7 @@ class _Run:
                 _note_end(history, lease, "failed", str(error))
             raise
         ends = begun.ends if self._until == "caught_up" else None
-        counting = Counting(broker, begun.record, ends=ends)
+        counting = Counting(history.broker, begun.record, ends=ends)
         watch = RunWatch(self._config, counting, history, lease, begun, self._hops)
         counting.note(history.events)
         try:
@@ -228,10 +224,11 @@ class _Run:
                 raise
             return _Ending("failed", str(error), error)
         try:
-            return self._work(watch, context.where, commits)
+            ending = self._work(watch, context.where, commits)
         finally:
             commits.abandon()
-            self._made = commits.made
+        self._made = commits.made()
+        return ending
 
     def _work(self, watch: RunWatch, where: JournalAddress, commits: RunCommits) -> _Ending:
         """Keep workers running until all work is done, or the run cannot go on."""
@@ -283,11 +280,10 @@ class _Run:
         if self._until == "caught_up" and watch.is_done(counted):
             # Events that a worker recorded just before are not missed.
             event = watch.look()
-            if event is None and not watch.spent:
+            if event is None and not watch.spent and not watch.waiting:
                 return _Ending("finished")
             if event is None and watch.is_done(counted):
-                spent = ", ".join(sorted(watch.spent))
-                return _Ending("spent", f"the budget of {spent} is used up")
+                return _Ending(*watch.unfinished())
         try:
             watch.check_somebody_works(counted)
         except TaskFailed as error:
@@ -333,9 +329,6 @@ class _Run:
         spent = {} if self._workers is None else self._workers.spent()
         seconds = time.monotonic() - self._began
         before, record = watch.begun.before, watch.begun.record
-        # Beside a bucket the page is on this host's disk.
-        home = own_folder() if is_url(self._workspace.path) else self._workspace.path
-        folder = os.path.join(home, names.ROOT, self._job.name)
         report = JobReport(
             job=self._job.name,
             run=watch.lease.run,
@@ -347,27 +340,24 @@ class _Run:
             note=ending.note or self._remark(),
             commits=self._made,
             samples=tuple(watch.samples),
-            html=os.path.join(folder, f"report-{watch.lease.run}.html"),
         )
         event = JobEvent(
             at_us=time.time_ns() // 1000,
             run=report.run,
             happened=JobEventKind.ENDED,
-            detail={"state": ending.state, "report": report.document()},
+            detail={"state": ending.state, "report": recorded(report)},
         )
         fault("job.run.before_ended")
         watch.history.add(event)
         fault("job.run.after_ended")
         watch.history.look()
         report = replace(report, runs=watch.history.runs())
-        assert report.html is not None
-        report.write_html(report.html)
         self.report = report
         if self._observer is not None:
             self._observer.on_report(report)
         _LOG.info("job %s: run %d ended: %s", self._job.name, report.run, report.state)
         if ending.error is not None:
-            self.error = type(ending.error)(f"{ending.error}\n  report: {report.html}")
+            self.error = ending.error
 
     def _remark(self) -> str:
         """A remark on behaviour that the user might not expect."""

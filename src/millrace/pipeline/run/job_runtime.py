@@ -58,8 +58,14 @@ class SavedSourceReader(Protocol):
     def changed(self) -> SourceChange | None:
         """The difference from the saved rows; None if there is none."""
 
-    def save_missing(self) -> int:
-        """Save rows that are missing; returns how many."""
+    def make_journals(self) -> None:
+        """Make the journals that its rows are saved to."""
+
+    def save_missing(self, journals_made: Callable[[], object]) -> int:
+        """Save rows that are missing; returns how many.
+
+        `journals_made` returns when its journals are there: rows may be written before that.
+        """
 
 
 class SourceIntake(Protocol):

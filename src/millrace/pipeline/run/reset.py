@@ -23,9 +23,8 @@ from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import ParquetSink
 from millrace.pipeline.core.job_record import (
-    DATABASE_SINK,
+    APPENDING_SINKS,
     RECORDED,
-    TABLE_SINKS,
     JobPart,
     JobRecord,
 )
@@ -203,9 +202,9 @@ def _refuse_truncated(history: RunHistory, record: JobRecord, gone: Sequence[Job
 
 def _refuse_appended(broker: Broker, record: JobRecord, gone: Sequence[JobPart]) -> None:
     for part in gone:
-        if part.kind not in ("sink_journal", DATABASE_SINK, *TABLE_SINKS):
+        if part.kind not in APPENDING_SINKS:
             continue
-        what = "journal" if part.kind == "sink_journal" else "table"
+        what = APPENDING_SINKS[part.kind]
         group = record.group_of(part)
         journals = journals_of(broker, record)
         group_journals = [(group, info.name) for info in units_of(part, journals)]

@@ -166,7 +166,12 @@ def _shorten_records(
 ) -> None:
     """Keep only the end of each record of calls: its last row holds all totals."""
     nobody = f"{hops.ROOT}/{record.job}"
-    names = [name for name in journals if name.startswith(f"{nobody}/") and "/calls/" in name]
+    folders = (f"/{hops.RECORDED}/", f"/{hops.RECORDED_BEFORE}/")
+    names = [
+        name
+        for name in journals
+        if name.startswith(f"{nobody}/") and any(folder in name for folder in folders)
+    ]
     for position in broker.positions([(nobody, name) for name in names]):
         fetched = broker.read(position.journal, max(position.start, position.end - _KEPT))
         if fetched.num_rows:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from millrace.errors import JobChanged, WorkspaceUnknown
+from millrace.errors import JobChanged, MillraceError, WorkspaceUnknown
 from millrace.faults import fault
+from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
 from millrace.pipeline.core.hops import ROOT, Hop, runs_journal
@@ -27,12 +29,25 @@ from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.define.job_recording import kept_before, records_of, set_back
 from millrace.pipeline.report.job_counts import Counted, Counting, journals_of
 from millrace.pipeline.report.run_history import JOB_WORKSPACE, RunHistory
-from millrace.pipeline.run.job_journals import begin_again, check_whole, ensure_journals
-from millrace.pipeline.run.job_runtime import RunContext, SavedSourceReader, SourceIntake
+from millrace.pipeline.run.beside import beside
+from millrace.pipeline.run.job_journals import (
+    begin_again,
+    check_whole,
+    ensure_journals,
+    ensure_records,
+)
+from millrace.pipeline.run.job_runtime import (
+    JobHome,
+    RunContext,
+    SavedSourceReader,
+    SourceIntake,
+)
 from millrace.pipeline.run.job_status import baseline
 from millrace.pipeline.run.lease_holders import who_am_i
 from millrace.pipeline.run.reset import SinkAccess, finish_reset, reset_parts, sink_access
+from millrace.pipeline.run.run_lease import RunLease
 from millrace.pipeline.sinks import check_sink
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 _JOB_ID_BYTES: Final = 16
 
@@ -60,6 +75,34 @@ def recall_kept(broker: Broker, graph: JobGraph) -> None:
     with contextlib.suppress(WorkspaceUnknown):
         if broker.list(runs_journal(graph.job)):
             graph.kept_before = kept_before(RunHistory.open(broker, graph.job).events)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenRun:
+    """What a run has once it holds the lease of its job."""
+
+    lease: RunLease
+    history: RunHistory
+    where: JournalAddress
+    """How tasks reach the journals."""
+
+
+def take_run(workspace: JobHome, job: str, hops: Sequence[Hop], stop: threading.Event) -> TakenRun:
+    """Take the lease of a job, while the journals are made that every run records in."""
+    broker = broker_of(workspace.journals)
+    with (
+        beside(lambda: ensure_records(broker, job, hops)) as records,
+        beside(workspace.journal_address) as where,
+    ):
+        lease = RunLease(broker, job, workspace.config, stop)
+        try:
+            records.answer()
+            history = RunHistory.open(broker, job)
+            return TakenRun(lease=lease, history=history, where=where.answer())
+        except BaseException:
+            with contextlib.suppress(MillraceError):
+                lease.release()
+            raise
 
 
 def begin(
@@ -94,10 +137,7 @@ def begin(
     history.look()
     events_from = history.offset
     fault("job.run.after_started")
-    for reader in readers:
-        context.check()
-        reader.save_missing()
-    ensure_journals(broker, hops)
+    _save_sources(readers, hops, context)
     fault("job.run.after_sources")
     ends = _ends(history, record)
     return Begun(
@@ -108,6 +148,24 @@ def begin(
         events_from=events_from,
         progress={hop.name: sink_progress(history, job_id, hop) for hop in hops if hop.sink},
     )
+
+
+def _save_sources(
+    readers: Sequence[SavedSourceReader], hops: Sequence[Hop], context: RunContext
+) -> None:
+    """Save the rows of sources, while the journals of the job are made."""
+
+    def make_journals() -> None:
+        for reader in readers:
+            if not reader.is_saved:
+                reader.make_journals()
+        ensure_journals(context.broker, hops)
+
+    with beside(make_journals) as journals:
+        for reader in readers:
+            context.check()
+            reader.save_missing(journals.answer)
+        journals.answer()
 
 
 def sink_progress(history: RunHistory, job_id: str, hop: Hop) -> str:

@@ -12,10 +12,11 @@ from millrace.errors import TaskFailed
 from millrace.pipeline.core.hops import ROOT, Hop, step_root
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.report.job_counts import Counted, Counting
-from millrace.pipeline.report.job_report import Sample, StepReport, thinned
+from millrace.pipeline.report.job_report import Sample, State, StepReport, thinned
 from millrace.pipeline.report.run_history import STOPPING, RunHistory
 from millrace.pipeline.run.job_journals import ensure_journals
 from millrace.pipeline.run.job_status import step_reports
+from millrace.pipeline.run.noted_commits import remove_old_notes
 from millrace.pipeline.run.retention import free_read_rows
 from millrace.pipeline.run.run_lease import RunLease
 from millrace.pipeline.run.run_start import Begun
@@ -43,6 +44,8 @@ class RunWatch:
     samples: list[Sample] = field(default_factory=list)
     spent: set[str] = field(default_factory=set)
     """Steps whose budget is used up."""
+    waiting: dict[str, set[str]] = field(default_factory=dict)
+    """Steps of which a provider works on batches, and the journals that these are for."""
     deaths: int = 0
     """The number of calls that ended their worker, as recorded by later workers."""
     pause_s: float = 0.0
@@ -67,9 +70,13 @@ class RunWatch:
             self.deaths += event.run == self.lease.run and event.happened is JobEventKind.DIED
             if event.run != self.lease.run or event.happened not in STOPPING:
                 continue
-            if event.happened is not JobEventKind.SPENT:
-                return event
-            self.spent.add(event.step)
+            match event.happened:
+                case JobEventKind.SPENT:
+                    self.spent.add(event.step)
+                case JobEventKind.WAITING:
+                    self.waiting.setdefault(event.step, set()).add(event.detail["journal"])
+                case _:
+                    return event
         return None
 
     def count(self) -> tuple[Counted, tuple[StepReport, ...]]:
@@ -90,17 +97,31 @@ class RunWatch:
         self.samples = thinned(self.samples, JOB_SAMPLES_MAX)
 
     def is_done(self, counted: Counted) -> bool:
-        """Whether all work is done; a step without budget and the steps before it do not count."""
-        record = self.begun.record
-        if not self.spent:
-            return all(counts.waiting == 0 for counts in counted.parts.values())
+        """Whether all work is done that this run can do.
+
+        A step without budget and the steps before it do not count, nor do rows for which a provider
+        works on a batch.
+        """
+        record, parts = self.begun.record, counted.parts
+        if not self.spent and not self.waiting:
+            return all(counts.waiting == 0 for counts in parts.values())
         stuck = {
             part.name
             for part in record.kept
             if any(other.name in self.spent for other in record.downstream(part.name))
         }
-        left = sum(c.waiting for name, c in counted.parts.items() if name not in stuck)
-        return left == 0 and not self._is_in_work(self.spent)
+        stuck |= {
+            name for name, journals in self.waiting.items() if journals >= parts[name].left_in
+        }
+        left = sum(c.waiting for name, c in parts.items() if name not in stuck)
+        return left == 0 and not self._is_in_work(self.spent | self.waiting.keys())
+
+    def unfinished(self) -> tuple[State, str]:
+        """The state of a run that has done what it can and not all, and why."""
+        if self.spent:
+            return "spent", f"the budget of {', '.join(sorted(self.spent))} is used up"
+        steps = ", ".join(sorted(self.waiting))
+        return "waiting", f"a provider works on batches of {steps}"
 
     def check_somebody_works(self, counted: Counted) -> None:
         """Raise if rows have waited for too long and no worker works on any of them."""
@@ -132,10 +153,11 @@ class RunWatch:
         self.truncate()
 
     def truncate(self) -> None:
-        """Remove rows of cheap steps that all readers have read; safe even after a lost lease."""
+        """Remove rows that all readers have read, and old notes; safe even after a lost lease."""
         free_read_rows(
             self.history, self.begun.record, run=self.lease.run, lease=None, everything=False
         )
+        remove_old_notes(self.hops, self.history.broker)
         self.counting.note(self.history.look())
 
     def _is_in_work(self, steps: set[str]) -> bool:

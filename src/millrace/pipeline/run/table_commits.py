@@ -17,6 +17,7 @@ from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_events import SinkCommit
 from millrace.pipeline.core.job_model import TableSink
 from millrace.pipeline.run.job_runtime import RunContext
+from millrace.pipeline.run.noted_commits import NotedCommits
 from millrace.pipeline.run.run_lease import RunLease
 from millrace.pipeline.sinks.table_committer import TableCommitter
 
@@ -48,14 +49,15 @@ class RunCommits:
         ]
         for committer in self._committers:
             committer.begin()
+        self._noted = NotedCommits(hops, context.broker, lease.run)
         self._thread = threading.Thread(target=self._keep, name="millrace-commits", daemon=True)
         if self._committers:
             self._thread.start()
 
-    @property
     def made(self) -> tuple[SinkCommit, ...]:
-        """The commits of this run, as they were made."""
+        """The last commits of this run, as they were made; those of workers, too."""
         commits = [commit for committer in self._committers for commit in committer.made]
+        commits += self._noted.made()
         return tuple(sorted(commits, key=lambda commit: commit.at_us))
 
     def finish(self) -> None:

@@ -81,7 +81,8 @@ def shippable(hop: Hop) -> Hop:
     sink = None if hop.sink is None else replace(hop.sink, inputs=())
     if isinstance(sink, JournalSink):
         sink = replace(sink, workspace=None)
-    return replace(hop, steps=steps, sink=sink)
+    keyed = tuple(map(shippable, hop.keyed))
+    return replace(hop, steps=steps, sink=sink, keyed=keyed)
 
 
 def spent_on(

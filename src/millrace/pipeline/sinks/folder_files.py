@@ -18,8 +18,9 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.faults import fault
-from millrace.storage.file_systems import RemotePath, is_remote, remote_path
+from millrace.storage.file_systems import is_remote, remote_path
 from millrace.storage.local import sync_file, sync_folder
+from millrace.storage.remote_paths import RemotePath
 from millrace.storage.storage_options import StorageOptions
 from millrace.storage.store import storage_errors
 
@@ -65,7 +66,7 @@ def files_in(path: str, options: StorageOptions, config: Config) -> FolderFiles:
     if not is_remote(path):
         return DiskFiles(path)
     folder = remote_path(path, options, config)
-    if folder.files.type_name == "hdfs":
+    if folder.kind == "hdfs":
         raise UserError(
             f"a sink cannot write to {path}\n"
             "  to fix: name a folder of a disk, or of a store at s3://, gs://, abfss:// or az://"

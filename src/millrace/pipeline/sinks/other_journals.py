@@ -110,27 +110,3 @@ class OtherJournalWriter:
 
     def close(self) -> None:
         """See `SinkWriter.close`."""
-
-
-@dataclass(frozen=True, slots=True)
-class AppendedBefore:
-    """Stands for the writer over rows that a dead worker appended: dead letters are still to do."""
-
-    def recover(self, journal: str, journal_id: int) -> int | None:
-        """See `SinkWriter.recover`."""
-        del journal, journal_id
-        return None
-
-    def prepare(
-        self,
-        journal_id: int,
-        batches: Sequence[pa.RecordBatch],
-        first: int,
-        next: int,  # noqa: A002 - the word of the record
-    ) -> NothingPrepared:
-        """See `SinkWriter.prepare`."""
-        del journal_id, batches, first, next
-        return NothingPrepared()
-
-    def close(self) -> None:
-        """See `SinkWriter.close`."""

@@ -35,7 +35,13 @@ from millrace.pipeline.sinks.folder_files import FolderFiles, files_in
 from millrace.pipeline.sinks.row_groups import group_rows, row_groups
 from millrace.pipeline.sinks.sink_files import RecordedFile
 from millrace.pipeline.sinks.sink_folder import SinkFolder
-from millrace.pipeline.sinks.sink_port import NothingPrepared, Prepared, SinkSettings
+from millrace.pipeline.sinks.sink_port import (
+    Later,
+    NothingPrepared,
+    Prepared,
+    SinkSettings,
+    at_once,
+)
 from millrace.scan.partition_paths import by_folder
 from millrace.storage.file_systems import is_remote
 from millrace.storage.store import storage_errors
@@ -54,8 +60,6 @@ def check_parquet_sink(hop: Hop, broker: Broker, config: Config) -> None:
     journal = files_journal(hop.job, hop.name)
     broker.create(journal, sink_files.SCHEMA)
     begin = broker.start_offset(journal)
-    with contextlib.suppress(Conflict):
-        broker.commit(sink_files.keeping_group(hop.job, hop.name), journal, begin, expected=None)
     folder = _folder(hop, broker, config)
     folder.check_place()
     # Listed before the record is read: what got its name meanwhile is in the record.
@@ -97,9 +101,12 @@ def read_record(broker: Broker, journal: str, offset: int) -> Iterator[tuple[Rec
 class ParquetWriter:
     """The writer of a Parquet sink, for one worker."""
 
-    def __init__(self, hop: Hop, broker: Broker, settings: SinkSettings) -> None:
+    def __init__(
+        self, hop: Hop, broker: Broker, settings: SinkSettings, later: Later = at_once
+    ) -> None:
         """Does not read or write any file yet."""
         self._hop = hop
+        self._later = later
         self._broker = broker
         self._settings = settings
         self._journal = files_journal(hop.job, hop.name)
@@ -189,7 +196,7 @@ class ParquetWriter:
         """See `SinkWriter.close`."""
 
     def name_recorded(self) -> None:
-        """Give every recorded file its final name, and commit how far that is done.
+        """Give every recorded file its final name, and commit how far that is done, maybe later.
 
         Also files of other workers: any worker may rename a file, and it is renamed once.
         """
@@ -215,10 +222,17 @@ class ParquetWriter:
             return
         for files in folders.values():
             files.sync()
+        self._later(lambda: self._mark(done))
+
+    def _mark(self, done: int) -> None:
+        """Commit how far files are named. Without it the next worker looks at them once more."""
         fault("sink.file.before_mark")
-        # Another worker may have been quicker; it saw these files named, too.
-        with contextlib.suppress(Conflict):
-            self._broker.commit(self._group, self._journal, done, expected=before)
+        while (before := self._broker.committed(self._group, self._journal)) is None or (
+            before < done
+        ):
+            # Another worker may be as quick; the files before its mark are named, too.
+            with contextlib.suppress(Conflict):
+                self._broker.commit(self._group, self._journal, done, expected=before)
         fault("sink.file.after_mark")
 
     def _write(

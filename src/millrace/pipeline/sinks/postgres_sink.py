@@ -19,7 +19,8 @@ from millrace.identity.schemas import conform, plain_schema
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import PostgresSink
 from millrace.pipeline.large import large_values as large
-from millrace.pipeline.sinks.sink_port import NothingPrepared, SinkSettings
+from millrace.pipeline.sinks.commit_notes import CommitNotes
+from millrace.pipeline.sinks.sink_port import NothingPrepared, Prepared, SinkSettings
 from millrace.tables.postgres.database import Database
 from millrace.tables.postgres.placed_rows import PlacedRows, prepare_places
 from millrace.tables.postgres.target_table import TargetTable
@@ -44,6 +45,7 @@ class PostgresWriter:
         self._target = _target_of(hop)
         self._database = _database_of(hop, settings.config)
         self._rows = PlacedRows(self._database, self._target, settings.progress[hop.name])
+        self._notes = CommitNotes(hop.job, hop.name, settings.run_epoch)
 
     def recover(self, journal: str, journal_id: int) -> int | None:
         """See `SinkWriter.recover`: the offset up to which rows are in the table."""
@@ -56,14 +58,15 @@ class PostgresWriter:
         batches: Sequence[pa.RecordBatch],
         first: int,  # noqa: ARG002 - the place says it
         next: int,  # noqa: A002 - the word of the record
-    ) -> NothingPrepared:
+    ) -> Prepared:
         """See `SinkWriter.prepare`: the rows are in the table when this returns."""
         where = f"sink {self._hop.name!r}"
         rows = [conform(batch, self._stored, where=where) for batch in batches if batch.num_rows]
-        if rows:
-            whole = large.fetch_all(rows, self._settings.workspace)
-            self._rows.commit(pa.Table.from_batches(whole, self._target.schema), next)
-        return NothingPrepared()
+        if not rows:
+            return NothingPrepared()
+        whole = large.fetch_all(rows, self._settings.workspace)
+        version = self._rows.commit(pa.Table.from_batches(whole, self._target.schema), next)
+        return self._notes.noted(rows, version)
 
     def close(self) -> None:
         """See `SinkWriter.close`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -12,6 +12,15 @@ from millrace.journal.transaction import Transaction
 
 if TYPE_CHECKING:
     from millrace.pipeline.sinks.other_journals import OtherJournals
+
+
+Later = Callable[[Callable[[], None]], None]
+"""Does some work at once, or beside the next work; an error of it must not matter."""
+
+
+def at_once(work: Callable[[], None]) -> None:
+    """Do it now."""
+    work()
 
 
 class SinkSettings(Protocol):
@@ -28,6 +37,10 @@ class SinkSettings(Protocol):
     @property
     def scratch(self) -> str:
         """A folder of this host's."""
+
+    @property
+    def run_epoch(self) -> int:
+        """The number of the run."""
 
     @property
     def others(self) -> Mapping[str, OtherJournals]:

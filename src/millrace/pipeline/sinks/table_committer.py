@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -21,7 +22,8 @@ import pyarrow.compute as pc
 
 from millrace.config import Config
 from millrace.durations import ms
-from millrace.errors import Conflict, JournalUnknown, UserError
+from millrace.engine.row_choices.key_rows import key_rows_maker
+from millrace.errors import Conflict, JournalUnknown, MillraceError, UserError
 from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.row_format import OFFSET
@@ -33,6 +35,7 @@ from millrace.pipeline.sinks import sink_files, table_record
 from millrace.pipeline.sinks.table_sink import sink_of
 from millrace.tables.table_port import TableCommit, TableCommits, TableFile
 
+_LOG: Final = logging.getLogger(__name__)
 _OFFSETS: Final = 2**36
 """So many offsets has a generation."""
 COMMIT_FILES_MAX: Final = 10_000
@@ -78,7 +81,10 @@ class TableCommitter:
         self._record = patiently(self._find_record, config)
         self._generation = int(self._record.id) * _OFFSETS
         application = f"millrace/{workspace_id}/{hop.job}/{hop.name}"
-        self._table: TableCommits = sink_of(hop).target.commits(application, config)
+        self._table: TableCommits = sink_of(hop).target.commits(
+            application, config, key_rows_maker(config)
+        )
+        self._upkeep = sink_of(hop).target.upkeep(config)
         self._before: int | None = None
         self._waiting: _Uncommitted | None = None
         self.made: deque[SinkCommit] = deque(maxlen=COMMITS_SHOWN_MAX)
@@ -199,6 +205,18 @@ class TableCommitter:
         self._before = place
         self._waiting = _Uncommitted(waiting.end, waiting.end)
         self._mark(waiting.files, waiting.end, commit)
+        self._look_after(len(waiting.files))
+
+    def _look_after(self, files: int) -> None:
+        """Do what the table needs beside commits; what fails is tried after a later commit."""
+        if self._upkeep is None:
+            return
+        self._check()
+        try:
+            self._upkeep.after_commit(files)
+        except MillraceError as error:
+            where = sink_of(self._hop).target.where
+            _LOG.warning("%s: small files could not be put together: %s", where, error)
 
     def _mark(self, files: list[TableFile], end: int, commit: TableCommit) -> None:
         """Record a commit, beside the offset that it came to."""

@@ -8,14 +8,12 @@ table once, whoever dies when, and rows that were not recorded never are.
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import Conflict
 from millrace.faults import fault
 from millrace.identity.schemas import conform, plain_schema
 from millrace.journal.broker import Broker
@@ -26,6 +24,7 @@ from millrace.pipeline.large import large_values as large
 from millrace.pipeline.sinks import sink_files, table_record
 from millrace.pipeline.sinks.row_groups import group_rows, row_groups
 from millrace.pipeline.sinks.sink_port import NothingPrepared, Prepared, SinkSettings
+from millrace.tables.last_rows import last_of_keys
 from millrace.tables.table_port import TableFile, TableFileWriter
 
 
@@ -33,12 +32,8 @@ def check_table_sink(hop: Hop, broker: Broker, config: Config) -> None:
     """Refuse rows that the table cannot take; make the table and the record of files."""
     schema = large.loaded_schema(plain_schema(hop.output))
     sink_of(hop).target.check(schema, config, who=_who(hop.job, hop.name))
-    journal = files_journal(hop.job, hop.name)
-    broker.create(journal, table_record.SCHEMA)
+    broker.create(files_journal(hop.job, hop.name), table_record.SCHEMA)
     broker.create(table_record.commits_journal(hop.job, hop.name), table_record.COMMITS_SCHEMA)
-    begin = broker.start_offset(journal)
-    with contextlib.suppress(Conflict):
-        broker.commit(sink_files.keeping_group(hop.job, hop.name), journal, begin, expected=None)
 
 
 def sink_of(hop: Hop) -> TableSink:
@@ -78,6 +73,7 @@ class TableSinkWriter:
         if self._writer is None:
             target = sink_of(self._hop).target
             self._writer = target.writer(self._schema, self._settings.config, who=who)
+        rows = last_of_keys(rows, sink_of(self._hop).target.keys)
         fault("sink.table.before_write")
         name = f"{sink_files.file_name(journal_id, first, next)}-{secrets.token_hex(8)}"
         files = self._writer.write(self._groups(rows), name)

@@ -14,10 +14,10 @@ from millrace.journal.core.values import Lease
 from millrace.pipeline.calling.call_file import CallFile, claim
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.call_outcomes import LeftCalls
-from millrace.pipeline.core.call_records import CallRecord
+from millrace.pipeline.paid.call_records import CallRecord
 from millrace.pipeline.worker.turn import LeasedUnit
 from millrace.storage import modes
-from millrace.storage.object_address import is_url
+from millrace.storage.objects.object_address import is_url
 from millrace.storage.scratch import own_folder
 
 _FOLDER: Final = "calls"
@@ -34,38 +34,33 @@ class CallFiles:
             with contextlib.suppress(OSError):
                 modes.make_folders(self._folder)
 
-    def open(self, first: int | None = None, *, slots: int = 1) -> CallFile:
-        """A file for the next calls; `first` is the first offset of their intent.
-
-        With `first`, the file keeps results beside the marks until they are published.
-        """
+    def open(self, segment: int | None = None, *, slots: int = 1) -> CallFile:
+        """A file for the next calls; those of paid calls are segments, counted in each turn."""
         unit = self._unit
         header = {
             "hop": unit.hop.name,
             "journal": unit.journal.id,
             "epoch": unit.lease.epoch,
-            "first": first,
+            "segment": segment,
             "run": unit.run,
             "leases": [[lease.name, lease.epoch, lease.holder] for lease in unit.keeper.leases()],
         }
         name = f"{unit.hop.name}.{unit.journal.id}.{unit.lease.epoch}"
-        path = f"{self._folder}/{name}" if first is None else f"{self._folder}/{name}.{first}"
-        return CallFile.open(path, header, slots=slots, keeps=first is not None)
+        path = f"{self._folder}/{name}" if segment is None else f"{self._folder}/{name}.{segment}"
+        return CallFile.open(path, header, slots=slots)
 
     def take(self, record: CallRecord) -> LeftCalls | None:
-        """The calls of the dead worker that wrote a record, of all batches that it covers.
+        """The calls of the dead worker that wrote a record, of all segments of its turn.
 
         Files that are of no use any more are removed; `forget` removes these.
         """
-        chosen: dict[int, LeftCalls] = {}
+        segments: list[LeftCalls] = []
         for path, left in self._left(is_paid=True):
-            first = left.header["first"]
-            if left.header["epoch"] == record.epoch and record.first <= first < record.next:
-                chosen[first] = left
+            if left.header["epoch"] == record.epoch:
+                segments.append(left)
             else:
                 _remove(path)
-        batches = [chosen[first] for first in sorted(chosen)]
-        return functools.reduce(LeftCalls.joined, batches) if batches else None
+        return functools.reduce(LeftCalls.joined, segments) if segments else None
 
     def forget(self) -> None:
         """Remove the files of paid calls of dead workers: their results are published."""
@@ -88,7 +83,7 @@ class CallFiles:
             header = left.header
             if (header["hop"], header["journal"]) != own_unit:
                 continue
-            if (header["first"] is not None) == is_paid:
+            if (header["segment"] is not None) == is_paid:
                 yield path, left
 
 
@@ -133,7 +128,7 @@ def _is_whole(left: LeftCalls) -> bool:
     leases = header.get("leases")
     return (
         isinstance(header.get("hop"), str)
-        and isinstance(header.get("first"), int | None)
+        and isinstance(header.get("segment"), int | None)
         and all(isinstance(number, int) for number in numbers)
         and isinstance(leases, list)
         and all(isinstance(lease, list) and len(lease) == _LEASE_PARTS for lease in leases)

@@ -1,6 +1,6 @@
 """Reads the rows of an expensive step's unit, in the batches that it is called for.
 
-Functions in front of the step run here, in the worker's own thread, over batches of their own.
+Functions in front of the step run here, in the thread of the turn, over batches of their own.
 """
 
 from __future__ import annotations
@@ -47,11 +47,6 @@ class CallRangeReader:
         """Whether functions are called for rows in front of the step."""
         return bool(self._chain.callers)
 
-    @property
-    def is_front_due(self) -> bool:
-        """Whether the next batch may need calls of the functions in front."""
-        return self.has_functions and self.end is None and not self._buffer.is_full
-
     def up_to(self, offset: int) -> CallRange | None:
         """All rows below an offset; None if the steps in front ended before it."""
         while self._buffer.read_to < offset and self._read_on():
@@ -59,10 +54,6 @@ class CallRangeReader:
         if self._buffer.read_to < offset and self.end is not None:
             return None
         return self._buffer.below(offset)
-
-    def put_back(self, back: CallRange) -> None:
-        """Read these rows once more."""
-        self._buffer.put_back(back)
 
     def next(self, goes_on: Callable[[], bool]) -> CallRange:
         """The next batch; without rows if none are there yet, or the turn is over."""

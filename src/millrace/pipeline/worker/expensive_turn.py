@@ -1,55 +1,53 @@
 """A worker's turn on a unit of an expensive step: carries out the actions of the machine.
 
-While calls take long, a second thread publishes earlier results and records the next intent, so
-that calls do not wait for journals that are far away. One thread at a time talks to the machine
-about something to publish; rows are read by that thread alone while the calls are under way.
+The worker's own thread makes the calls, and a thread of the turn does all the rest: it gives the
+machine what comes in, reads rows, publishes. So calls wait for nothing but their records.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
+import queue
 from collections import deque
+from dataclasses import replace
 from typing import Final, assert_never
 
-from millrace.faults import fault
-from millrace.pipeline.calling.call_failures import Stopped
-from millrace.pipeline.calling.call_file import CallFile
-from millrace.pipeline.calling.call_styles import call_for
+import numpy as np
+import pyarrow as pa
+
+from millrace.pipeline.calling.call_pool import CallGate, CallPool
 from millrace.pipeline.calling.function_caller import FunctionCaller
-from millrace.pipeline.core.call_outcomes import BatchOutcome
-from millrace.pipeline.core.call_records import CallRecord
+from millrace.pipeline.core.call_outcomes import CallOutcome
 from millrace.pipeline.core.expensive_actions import (
-    CallFileAction,
+    Actions,
     CountRows,
-    DiscardNewCallFile,
     EndTurn,
     ExpensiveAction,
     ForgetCallFiles,
-    MakeCalls,
-    NextCallFile,
-    OpenCallFile,
+    GoOn,
+    KeepResults,
     PublishChange,
-    PutBackRows,
-    ReadBatch,
     ReadLeftCalls,
-    RemoveCalledFiles,
-    RemoveCallFile,
-    StopCalls,
-    StoreLarge,
-    SwitchCallFile,
-    WaitForRate,
+    ReadMoreRows,
+    StartCalls,
+    Wait,
+    WithdrawCalls,
 )
 from millrace.pipeline.core.expensive_machine import ExpensiveMachine
-from millrace.pipeline.core.paid_turn import Actions
+from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.unit_choice import TurnEnd
+from millrace.pipeline.core.unit_publish import UnitPublish
+from millrace.pipeline.paid.call_records import CallRecord
 from millrace.pipeline.worker.call_files import CallFiles
 from millrace.pipeline.worker.call_range_reader import CallRangeReader
-from millrace.pipeline.worker.meanwhile import Meanwhile
 from millrace.pipeline.worker.publisher import BudgetMoved, Publisher
+from millrace.pipeline.worker.sliding.call_segments import CallSegments
 from millrace.pipeline.worker.turn import LeasedUnit, now_us
+from millrace.wakeup import WorkerThread
 
 _LOG: Final = logging.getLogger(__name__)
+_LOOK_S: Final = 0.1
+"""How often a turn looks whether it is to end, while it waits for calls."""
 
 
 class ExpensiveTurn:
@@ -64,88 +62,96 @@ class ExpensiveTurn:
         ranges: CallRangeReader,
         publisher: Publisher,
         files: CallFiles,
+        gate: CallGate | None = None,
     ) -> None:
         self.unit, self.machine, self._caller = unit, machine, caller
         self._ranges, self._publisher, self._files = ranges, publisher, files
-        self._file: CallFile | None = None
-        """The call file of the batch in work."""
-        self._new_file: CallFile | None = None
-        """The call file of the batch whose intent is being published, or is the last one."""
-        self._called_files: list[CallFile] = []
-        """Call files of batches whose results wait to be published."""
-        self._publishing = threading.Lock()
-        """Held from what the machine wants published to its answer, while calls are under way."""
+        self._inbox: queue.SimpleQueue[CallOutcome] = queue.SimpleQueue()
+        slots = max(1, caller.options.concurrency)
+        self._segments = CallSegments(files, caller.step.name, slots, self._inbox.put)
+        journal_id = int(unit.journal.id)
+        self._pool = CallPool(caller, journal_id, self._segments, gate, unit.is_ending)
+        self._error: BaseException | None = None
         self._read_error: BaseException | None = None
-        self._end = TurnEnd.OVER
+        self._ended: EndTurn | None = None
+        self._is_told = False
+        """Whether the machine knows that the turn is over."""
 
     def run(self) -> TurnEnd:
         """Work until the machine ends the turn."""
+        thread = WorkerThread(self._lead, "millrace-turn")
+        thread.start()
         try:
-            self._carry_out(self.machine.on_start())
+            self._pool.run()
         finally:
-            # Files of published results are removed before: the next worker may need the rest.
-            for file in (*self._called_files, self._file, self._new_file):
-                if file is not None:
-                    file.close()
-        return self._end
+            thread.join()
+            # Files of published results go: the next worker may need the rest.
+            is_whole = self._ended is not None and not self._ended.keeps_file
+            self._segments.close(keeps=not is_whole)
+            tally, step = self.unit.tally, self._caller.step.name
+            tally.add(tally.in_function, step, self._pool.seconds)
+        for error in (self._error, self._read_error):
+            if error is not None:
+                raise error
+        assert self._ended is not None, "a turn without an error was ended"
+        return self._ended.end
 
-    def _carry_out(self, actions: Actions) -> None:
-        waiting = deque(actions)
-        while waiting:
-            waiting.extend(self._do(waiting.popleft()))
+    def _lead(self) -> None:
+        try:
+            actions = deque(self.machine.on_start())
+            while self._ended is None:
+                while actions and self._ended is None:
+                    actions.extend(self._do(actions.popleft()))
+                if self._ended is None:
+                    self._take_outcomes(actions)
+                    if not actions:
+                        actions.extend(self.machine.on_idle(now_us()))
+        except BaseException as error:  # noqa: BLE001 - raised by the worker's own thread
+            self._error = error
+        finally:
+            self._pool.close()
+
+    def _take_outcomes(self, actions: deque[ExpensiveAction]) -> None:
+        """Give the machine all outcomes that are there."""
+        while True:
+            try:
+                outcome = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            self._count(outcome)
+            actions.extend(self.machine.on_called(outcome, now_us()))
 
     def _do(self, action: ExpensiveAction) -> Actions:
         """Carry out one action; the actions that follow from its outcome."""
         match action:
             case ReadLeftCalls(record):
                 return self._read_left_calls(record)
-            case StoreLarge(rows):
-                stored = tuple(self._caller.passing.store_large(part) for part in rows)
-                return self.machine.on_large_stored(stored, now_us())
-            case ReadBatch(until_stopped):
-                return self._read_batch(until_stopped=until_stopped)
-            case PublishChange():
-                return self._publish(action)
-            case MakeCalls():
-                return self._make_calls(action)
-            case PutBackRows(range_):
-                self._ranges.put_back(range_)
+            case KeepResults(calls):
+                self._segments.keep(calls)
+            case ForgetCallFiles():
+                self._files.forget()
+            case ReadMoreRows():
+                return self._read_rows()
+            case PublishChange(change, point):
+                return self._publish(change, point)
+            case StartCalls(calls):
+                self._pool.start(calls)
+            case GoOn():
+                self._pool.go_on()
+            case WithdrawCalls():
+                return self.machine.on_withdrawn(self._pool.withdraw())
+            case Wait(until_us):
+                return self._wait(until_us)
             case CountRows(skipped, dead_letters):
                 tally, step = self.unit.tally, self._caller.step.name
                 _LOG.info("step %s: %d rows left out, %d dead letters", step, skipped, dead_letters)
                 tally.add(tally.skipped, step, skipped)
                 tally.add(tally.dead_letters, step, dead_letters)
-            case EndTurn(end):
-                self._end = end
-            case WaitForRate() | StopCalls():
-                raise AssertionError(f"{action} outside of a retry")
-            case _:
-                self._change_files(action)
-        return []
-
-    def _change_files(self, action: CallFileAction) -> None:
-        match action:
-            case OpenCallFile():
-                self._new_file = self._open_file(action)
-            case SwitchCallFile():
-                self._remove_files()
-                self._file, self._new_file = self._new_file, None
-            case NextCallFile():
-                assert self._file is not None
-                self._called_files.append(self._file)
-                self._file, self._new_file = self._new_file, None
-            case RemoveCalledFiles():
-                self._remove_called_files()
-            case DiscardNewCallFile():
-                assert self._new_file is not None
-                self._new_file.remove()
-                self._new_file = None
-            case RemoveCallFile():
-                self._remove_files()
-            case ForgetCallFiles():
-                self._files.forget()
+            case EndTurn():
+                self._ended = action
             case _:
                 assert_never(action)
+        return []
 
     def _read_left_calls(self, record: CallRecord) -> Actions:
         step, journal = self._caller.step.name, self.unit.journal.name
@@ -156,138 +162,61 @@ class ExpensiveTurn:
             return self.machine.on_left_unread(self._ranges.end, now_us())
         return self.machine.on_left_calls(batch, self._files.take(record), now_us())
 
-    def _read_batch(self, *, until_stopped: bool) -> Actions:
-        def goes_on() -> bool:
-            return not self.unit.is_ending() if until_stopped else self.unit.goes_on()
-
+    def _read_rows(self) -> Actions:
         try:
-            if not goes_on():
-                return self.machine.on_turn_over(now_us())
-            if self._ranges.is_front_due and (first := self.machine.on_front_due(now_us())):
-                return first
-            batch = self._ranges.next(goes_on)
-        except BaseException:
-            self._carry_out(self.machine.on_read_error(now_us()))
-            raise
-        return self.machine.on_batch(batch, self._ranges.end, now_us())
+            if not self.unit.goes_on():
+                return self._turn_over()
+            batch = self._ranges.next(self.unit.goes_on)
+        except BaseException as error:  # noqa: BLE001 - raised when results are published
+            self._read_error = error
+            return self.machine.on_read_error()
+        return self.machine.on_rows(batch, self._ranges.end, now_us())
 
-    def _publish(self, action: PublishChange) -> Actions:
+    def _turn_over(self) -> Actions:
+        self._is_told = True
+        return self.machine.on_turn_over()
+
+    def _wait(self, until_us: int | None) -> Actions:
+        """Wait for an outcome, a time, or the end of the turn."""
+        if not self._is_told and not self.unit.goes_on():
+            return self._turn_over()
+        wait_s = _LOOK_S
+        if until_us is not None:
+            wait_s = min(wait_s, max(0.0, (until_us - now_us()) / 1_000_000))
         try:
-            self._publisher.publish(action.change, action.point)
+            outcome = self._inbox.get(timeout=wait_s) if wait_s > 0 else self._inbox.get_nowait()
+        except queue.Empty:
+            return []
+        self._count(outcome)
+        return self.machine.on_called(outcome, now_us())
+
+    def _publish(self, change: UnitPublish, point: str) -> Actions:
+        self._segments.open()
+        try:
+            self._publisher.publish(self._with_large(change), point)
         except BudgetMoved:
             self._publisher.read_budget()
             return self.machine.on_budget_moved(self._publisher.last_share, now_us())
-        return self.machine.on_published(self._publisher.last_share)
-
-    def _open_file(self, action: OpenCallFile) -> CallFile:
-        file = self._files.open(action.first, slots=self._caller.options.concurrency)
-        file.next_batch(self._caller.step.name, action.offsets)
-        for offset, result in action.known.items():
-            file.known(offset, result)
-        return file
-
-    def _remove_files(self) -> None:
-        self._remove_called_files()
-        if self._file is not None:
-            self._file.remove()
-            self._file = None
-
-    def _remove_called_files(self) -> None:
-        for file in self._called_files:
-            file.remove()
-        self._called_files.clear()
-
-    def _make_calls(self, action: MakeCalls) -> Actions:
-        after_ms = self.unit.config.job_ahead_ms
-        is_far = self._publisher.last_s * 1000 >= after_ms
-        goes_ahead = is_far and self.machine.goes_ahead and not self._ranges.has_functions
-        ahead = Meanwhile(self._record_ahead if goes_ahead else None, after_ms)
-        try:
-            called = self._call(action)
-        finally:
-            ahead.finish(self.unit.config)
-        if ahead.error is None:
-            return self.machine.on_called(called, now_us())
-        if ahead.error is self._read_error:
-            self._carry_out(self.machine.on_called(called, now_us()))
-        raise ahead.error
-
-    def _record_ahead(self) -> None:
-        """Publish results and record the intent of the next batch, while calls are under way."""
-        try:
-            batch = self._ranges.next(self.unit.goes_on) if self.unit.goes_on() else None
-        except BaseException as error:
-            self._read_error = error
-            with self._publishing:
-                self._carry_out(self.machine.on_read_error(now_us()))
-            raise
-        with self._publishing:
-            if batch is None:
-                self._carry_out(self.machine.on_turn_over(now_us()))
-            else:
-                self._carry_out(self.machine.on_batch(batch, self._ranges.end, now_us()))
-
-    def _call(self, action: MakeCalls) -> BatchOutcome:
-        fault("worker.call.before")
-        called = call_for(
-            self._caller,
-            action.rows,
-            self.unit.journal.id,
-            _RecordedCalls(self),
-            in_doubt=action.in_doubt,
-            call_file=self._file,
-            past=action.past,
-        )
-        fault("worker.call.after")
-        self._count(called)
-        return called
-
-    def _count(self, called: BatchOutcome) -> None:
+        self._segments.published(change.next)
+        before = self.machine.rows_done
+        actions = self.machine.on_published(self._publisher.last_share, now_us())
         tally, step = self.unit.tally, self._caller.step.name
-        tally.add(tally.calls, step, called.calls)
-        tally.add(tally.errors, step, called.errors)
-        tally.add(tally.in_function, step, called.seconds)
-        tally.add(tally.rows_in, step, called.done)
-        tally.add(tally.rows_out, step, len(called.out))
+        tally.add(tally.rows_in, step, self.machine.rows_done - before)
+        tally.add(tally.rows_out, step, sum(part.num_rows for part in change.outputs))
+        return actions
 
-    def record_retry(self) -> float:
-        """Record that a call is made once more; how long it waits, in seconds."""
-        _LOG.info("step %s: a call is retried", self._caller.step.name)
-        with self._publishing:
-            actions = self.machine.on_retry(now_us())
-            while True:
-                (action,) = actions
-                match action:
-                    case PublishChange():
-                        actions = self._publish(action)
-                    case WaitForRate(wait_us):
-                        return wait_us / 1_000_000
-                    case StopCalls():
-                        raise Stopped
-                    case _:
-                        raise AssertionError(f"{action} in a retry")
+    def _with_large(self, change: UnitPublish) -> UnitPublish:
+        """The change as it is published: large values are in files."""
+        if not change.outputs or not self._caller.options.large:
+            return change
+        batch = pa.concat_batches(change.outputs)
+        rows = HopRows(batch, np.zeros(batch.num_rows, np.int64))
+        return replace(change, outputs=(self._caller.passing.store_large(rows).batch,))
 
-
-class _RecordedCalls:
-    """Hooks before each call of a batch."""
-
-    def __init__(self, turn: ExpensiveTurn) -> None:
-        self._turn = turn
-
-    def delay_s(self, number: int) -> float:
-        """How long the call of this number waits because of the rate."""
-        if self._turn.unit.is_ending():
-            raise Stopped
-        return self._turn.machine.on_call_due(number, now_us()) / 1_000_000
-
-    def before_retry(self, number: int) -> float:
-        """Record a retry."""
-        del number
-        if self._turn.unit.is_ending():
-            raise Stopped
-        return self._turn.record_retry()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait, unless the worker is to end."""
-        if seconds > 0:
-            self._turn.unit.sleep(seconds)
+    def _count(self, outcome: CallOutcome) -> None:
+        tally, step = self.unit.tally, self._caller.step.name
+        self.unit.on_called(outcome.seconds)
+        if outcome.refused_s is not None:
+            return
+        tally.add(tally.calls, step, 1)
+        tally.add(tally.errors, step, outcome.failure is not None)

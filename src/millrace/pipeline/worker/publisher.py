@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from millrace.config import Config
-from millrace.errors import Conflict, LeaseHeld, LeaseLost, Retriable
+from millrace.errors import Conflict, JournalUnknown, LeaseHeld, LeaseLost, Retriable
 from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
-from millrace.pipeline.core import call_records
-from millrace.pipeline.core.call_budget import BudgetShare, BudgetTail
+from millrace.pipeline.core import hops
 from millrace.pipeline.core.publish_machine import (
     PublishAction,
     PublishMachine,
@@ -30,6 +29,8 @@ from millrace.pipeline.core.publish_machine import (
 from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.journal_tail import last_row
 from millrace.pipeline.owner_retries import patiently
+from millrace.pipeline.paid import call_budget, call_records
+from millrace.pipeline.paid.call_budget import BudgetShare, BudgetTail
 from millrace.pipeline.sinks.sink_port import Prepared
 
 
@@ -155,15 +156,11 @@ class Publisher:
     def _budget_tail(self, journal: str) -> BudgetTail:
         row, end = last_row(self._broker, journal)
         if row is None:
-            return BudgetTail(None, end)
-        share = BudgetShare(
-            calls=row["calls"],
-            total=row["total"],
-            at_us=row["at_us"],
-            first_us=row["at_us"],
-            slot_us=row["slot_us"],
-        )
-        return BudgetTail(share, end)
+            # A job of a version that counted no dollars: its calls are spent.
+            with contextlib.suppress(JournalUnknown):
+                hop = self.machine.hop
+                row, _ = last_row(self._broker, hops.budget_journal_before(hop.job, hop.name))
+        return BudgetTail(None if row is None else call_budget.from_row(row), end)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,14 @@ from millrace.pipeline.core.call_recovery import death_of
 from millrace.pipeline.core.dead_letters import Letter
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.core.job_model import FilterStep, KeyBy, Map, Select, UnionStep
+from millrace.pipeline.core.job_model import (
+    FilterStep,
+    KeyBy,
+    Map,
+    Select,
+    StateStep,
+    UnionStep,
+)
 from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.worker.call_files import CallFiles
 from millrace.pipeline.worker.fused_query import FusedQuery
@@ -74,7 +81,7 @@ class StepChain:
                         FunctionCaller.of(hop, step, config, workspace=workspace, job_id=job_id)
                     )
                     schema = step.schema
-                case KeyBy() | UnionStep():
+                case KeyBy() | StateStep() | UnionStep():
                     pass  # Rows go on as they are; where to is decided when they are published.
         self._add_query(waiting, schema, config, time_zone, scratch)
         last = self.parts[-1] if self.parts else None
@@ -148,12 +155,12 @@ class StepChain:
             return
         callers = {caller.step.name: caller for caller in self.callers}
         caller = callers.get(left.step)
-        if caller is not None and left.header["run"] == unit.run:
+        offsets = left.offsets
+        if caller is not None and offsets is not None and left.header["run"] == unit.run:
             # Of several calls, one did it. All are made once more by themselves, which will tell.
             most = caller.options.retries if len(left.marks) > 1 else sys.maxsize
             deaths = [
-                death_of(caller.step, left.offsets, mark, min(mark.attempt, most))
-                for mark in left.marks
+                death_of(caller.step, offsets, mark, min(mark.attempt, most)) for mark in left.marks
             ]
             for death in deaths:
                 unit.deaths.add(death)
@@ -178,7 +185,7 @@ class StepChain:
             call_file.next_batch(step.name, rows.offsets)
             past = KnownCalls(unit.deaths.past(step.name, rows, step.calling.rows, retries))
             called = call_for(
-                part, rows, unit.journal.id, _Waiting(unit), call_file=call_file, past=past
+                part, rows, unit.journal.id, unit.sleep, call_file=call_file, past=past
             )
             self._note(through, part, called, rows, unit)
             if called.done < len(rows):
@@ -238,25 +245,3 @@ def _count(tally: WorkerTally, step: str, called: BatchOutcome) -> None:
     tally.add(tally.errors, step, called.errors)
     tally.add(tally.skipped, step, len(called.left_out))
     tally.add(tally.in_function, step, called.seconds)
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """Hooks for calls of a cheap step: they only wait."""
-
-    unit: LeasedUnit
-
-    def delay_s(self, number: int) -> float:
-        """Nothing."""
-        del number
-        return 0.0
-
-    def before_retry(self, number: int) -> float:
-        """Nothing."""
-        del number
-        return 0.0
-
-    def sleep(self, seconds: float) -> None:
-        """Wait, unless the worker is to end."""
-        if seconds > 0:
-            self.unit.sleep(seconds)

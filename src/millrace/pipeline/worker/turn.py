@@ -19,6 +19,9 @@ from millrace.pipeline.worker.lease_keeper import Keeper
 
 _LOOK_S: Final = 0.02
 _RUN_LOOK_S: Final = 0.5
+_TURN_CALLS: Final = 40
+"""A turn is so many times as long as its longest paid call: then few slots wait for its end."""
+_TURN_S_MAX: Final = 1800.0
 
 
 class StopFlag:
@@ -86,6 +89,7 @@ class LeasedUnit:
     """Calls that ended their process, as far as this run knows."""
     stays: Callable[[], bool] = lambda: False
     """Whether the turn may go on when its time is over."""
+    begun: float = field(default_factory=time.monotonic)
     looked: float = 0.0
     is_over: bool = False
     """Whether the turn has ended, or ends before its time is over."""
@@ -113,6 +117,10 @@ class LeasedUnit:
             return ms(self.config.job_publish_every) / 1000
         return self.config.job_turn_ms / 2000
 
+    def on_called(self, seconds: float) -> None:
+        """A paid call took this long: a turn, at whose end slots are empty, is much longer."""
+        self.until = max(self.until, self.begun + min(_TURN_CALLS * seconds, _TURN_S_MAX))
+
     def is_ending(self) -> bool:
         """Whether nothing more may be begun: the worker is to end, or has lost the unit."""
         return (
@@ -122,7 +130,7 @@ class LeasedUnit:
         )
 
     def sleep(self, seconds: float) -> None:
-        """Wait for a call, or raise `Stopped`."""
+        """Wait before a call of a cheap step, or raise `Stopped`."""
         until = time.monotonic() + seconds
         while True:
             if self.is_ending():

@@ -4,39 +4,45 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from millrace.config import Config
-from millrace.errors import JournalUnknown, UserError
+from millrace.errors import JournalUnknown, MillraceError, UserError
 from millrace.journal.broker import Broker
 from millrace.pipeline.calling.call_failures import MakingFailed
 from millrace.pipeline.calling.function_caller import FunctionCaller
 from millrace.pipeline.calling.function_instances import has_model
-from millrace.pipeline.core import call_records
+from millrace.pipeline.core import hops
 from millrace.pipeline.core.call_outcomes import Failure
 from millrace.pipeline.core.call_ranges import CallRangeBuffer
 from millrace.pipeline.core.expensive_machine import ExpensiveMachine
-from millrace.pipeline.core.job_model import FunctionSink, Map
+from millrace.pipeline.core.job_model import FunctionSink, Map, StateStep
 from millrace.pipeline.core.paid_step import PaidStep
 from millrace.pipeline.core.publish_machine import PublishMachine
 from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.owner_retries import patiently
-from millrace.pipeline.run.job_journals import has_budget
-from millrace.pipeline.sinks import AppendedBefore, OtherJournals, SinkWriter, open_sink
+from millrace.pipeline.paid import call_records
+from millrace.pipeline.paid.call_budget import Wallet
+from millrace.pipeline.prompts.batch_asking import BatchAsking
+from millrace.pipeline.restore.local_states import StatePlace
+from millrace.pipeline.sinks import OtherJournals, SinkWriter, appended_before, open_sink
+from millrace.pipeline.state.state_work import StateWork
+from millrace.pipeline.worker.batched.batch_setup import batch_turn
 from millrace.pipeline.worker.call_files import CallFiles
 from millrace.pipeline.worker.call_range_reader import CallRangeReader
 from millrace.pipeline.worker.cheap_turn import CheapTurn
 from millrace.pipeline.worker.expensive_turn import ExpensiveTurn
 from millrace.pipeline.worker.publisher import Publisher
 from millrace.pipeline.worker.read_ahead import ReadAhead
+from millrace.pipeline.worker.sliding.call_pace import pace_of
+from millrace.pipeline.worker.sliding.window_limits import JOB_EXPENSIVE_ROWS, window_limits
+from millrace.pipeline.worker.state_turn import StateTurn
+from millrace.pipeline.worker.state_works import open_work
 from millrace.pipeline.worker.step_chain import StepChain
 from millrace.pipeline.worker.turn import LeasedUnit, now_us
 from millrace.pipeline.worker.unit_leftovers import UnitLeftovers, look
-
-JOB_EXPENSIVE_ROWS: Final = 16
-"""Rows that an expensive step takes at a time, unless it says otherwise: so many may be in doubt
-after a crash."""
 
 _AHEAD_BATCHES = 4
 
@@ -61,6 +67,10 @@ class Surroundings(Protocol):
         """A folder of this host's."""
 
     @property
+    def run_epoch(self) -> int:
+        """The number of the run."""
+
+    @property
     def job_id(self) -> str:
         """The id of the job, unique over all workspaces."""
 
@@ -79,6 +89,8 @@ class TurnSetup:
     def __init__(self, broker: Broker, settings: Surroundings) -> None:
         self._broker, self._settings = broker, settings
         self._chains: dict[str, StepChain] = {}
+        self._works: dict[str, StateWork] = {}
+        self._later = ThreadPoolExecutor(1, thread_name_prefix="millrace-later")
         self.seconds_publishing = 0.0
         self.has_moved = False
         """Whether the last turn moved its unit's committed offset."""
@@ -90,9 +102,14 @@ class TurnSetup:
         before = publisher.at
         try:
             with contextlib.ExitStack() as stack:
+                if unit.hop.stateful is not None:
+                    return self._stateful(unit, unit.hop.stateful, publisher, stack)
                 chain = self._chain(unit, stack)
                 if unit.hop.expensive is None:
                     return self._cheap(unit, chain, publisher, stack)
+                ended = self._batched(unit, chain, publisher, stack)
+                if ended is not None:
+                    return ended
                 return self._expensive(unit, chain, publisher, stack, is_reported)
         except MakingFailed as failed:
             return self._fail(unit, publisher, failed.step, failed.failure)
@@ -113,7 +130,11 @@ class TurnSetup:
         """Close the steps that stayed set up."""
         for chain in self._chains.values():
             chain.close()
+        for work in self._works.values():
+            work.close()
         self._chains.clear()
+        self._works.clear()
+        self._later.shutdown()
 
     def _publisher(self, unit: LeasedUnit) -> Publisher:
         group, name = unit.hop.group, unit.journal.name
@@ -152,13 +173,20 @@ class TurnSetup:
     ) -> TurnEnd:
         sink: SinkWriter | None = None
         if unit.hop.sink is not None:
-            sink = open_sink(unit.hop, self._broker, self._settings)
+
+            def later(work: Callable[[], None]) -> None:
+                if publisher.last_s * 1000 < unit.config.job_ahead_ms:
+                    work()
+                else:
+                    self._later.submit(_unless_away, work)
+
+            sink = open_sink(unit.hop, self._broker, self._settings, later)
             stack.callback(sink.close)
             written = sink.recover(unit.journal.name, unit.journal.id)
             if written is not None and written > publisher.at:
                 # A dead worker appended these rows, and did not come to commit their offset.
                 self._check_there(unit, written)
-                sink = AppendedBefore()
+                sink = appended_before(unit.hop, self._settings)
                 unit.end = written if unit.end is None else min(written, unit.end)
         ahead = ReadAhead(
             self._broker,
@@ -172,6 +200,44 @@ class TurnSetup:
         stack.callback(ahead.close)
         call_files = CallFiles(self._settings.workspace, unit)
         return CheapTurn(unit, chain, ahead, publisher, sink, call_files).run()
+
+    def _stateful(
+        self,
+        unit: LeasedUnit,
+        step: StateStep,
+        publisher: Publisher,
+        stack: contextlib.ExitStack,
+    ) -> TurnEnd:
+        settings, hop = self._settings, unit.hop
+        work = self._works.get(hop.name)
+        if work is None:
+            work = self._works[hop.name] = open_work(
+                step,
+                hop.schema,
+                unit.config,
+                scratch=settings.scratch,
+                time_zone=settings.time_zone,
+            )
+        ahead = ReadAhead(
+            self._broker,
+            unit.journal.name,
+            publisher.at,
+            config=unit.config,
+            end=unit.end,
+            piece_rows=unit.config.journal_read_rows_max,
+        )
+        stack.callback(ahead.close)
+        machine = publisher.machine
+        place = StatePlace(
+            workspace=settings.workspace,
+            job_id=settings.job_id,
+            changes=machine.state_journal,
+            snapshots=hops.snapshots_journal(
+                hop.job, hop.name, hops.partition_of(unit.journal.name)
+            ),
+            schema=step.state,
+        )
+        return StateTurn(unit, work, ahead, publisher, place).run()
 
     def _check_there(self, unit: LeasedUnit, written: int) -> None:
         """Refuse to go on if the input lost rows that are in the target of its sink already.
@@ -200,60 +266,89 @@ class TurnSetup:
         files = CallFiles(self._settings.workspace, unit)
         chain.recover(unit, files, publisher)
         left = self._left(unit, publisher)
-        if left.unsettled is not None and step.options.on_doubt == "hold" and is_reported():
+        if left.is_in_doubt and step.options.on_doubt == "hold" and is_reported():
             return TurnEnd.HELD
         publisher.machine.calls_end = left.end
-        if has_budget(step.options):
+        if step.options.budget:
             publisher.read_budget()
         caller = self._caller(unit, step)
         stack.callback(caller.close)
-        rows_max = step.options.batch_rows or JOB_EXPENSIVE_ROWS
+        read_rows = step.options.batch_rows or JOB_EXPENSIVE_ROWS
+        if step.calling.rows == "row":
+            read_rows = max(read_rows, 2 * step.options.concurrency)
         ahead = ReadAhead(
             self._broker,
             unit.journal.name,
             publisher.at,
             config=config,
             end=unit.end,
-            piece_rows=max(_AHEAD_BATCHES * rows_max, config.job_batch_rows),
+            piece_rows=max(_AHEAD_BATCHES * read_rows, config.job_batch_rows),
             through=chain.first,
         )
         stack.callback(ahead.close)
         buffer = CallRangeBuffer(
             chain.schema,
             publisher.at,
-            rows_max=rows_max,
+            rows_max=read_rows,
             bytes_max=step.options.batch_bytes or config.job_batch_bytes,
             deaths=unit.deaths,
         )
-        call_file = chain.open_file(files)
-        stack.callback(call_file.remove)
-        turn = ExpensiveTurn(
+        stack.callback((call_file := chain.open_file(files)).remove)
+        return ExpensiveTurn(
             unit,
-            self._machine(unit, caller, publisher, left),
+            self._machine(unit, chain, publisher, left),
             caller=caller,
             ranges=CallRangeReader(ahead, buffer, chain, unit, call_file),
             publisher=publisher,
             files=files,
+            gate=pace_of(unit, step, stack),
+        ).run()
+
+    def _batched(
+        self, unit: LeasedUnit, chain: StepChain, publisher: Publisher, stack: contextlib.ExitStack
+    ) -> TurnEnd | None:
+        """A turn of batches; None if the step's calls are made one by one."""
+        step = unit.hop.expensive
+        assert step is not None
+        asking = step.calling.batches
+        if not isinstance(asking, BatchAsking):
+            return None
+        return batch_turn(
+            unit,
+            asking,
+            chain,
+            publisher,
+            stack,
+            left=lambda: self._left(unit, publisher),
+            caller=lambda: self._caller(unit, step),
+            workspace=self._settings.workspace,
         )
-        return turn.run()
 
     def _machine(
-        self, unit: LeasedUnit, caller: FunctionCaller, publisher: Publisher, left: UnitLeftovers
+        self, unit: LeasedUnit, chain: StepChain, publisher: Publisher, left: UnitLeftovers
     ) -> ExpensiveMachine:
+        step = unit.hop.expensive
+        assert step is not None
+        options = step.options
         paid = PaidStep(
-            step=caller.step,
-            schema=caller.schema,
+            step=step,
+            schema=None if isinstance(step, FunctionSink) else step.returned or step.schema,
             notes=unit.notes,
             epoch=unit.lease.epoch,
-            has_budget=has_budget(caller.options),
+            limits=window_limits(unit, step, has_front=bool(chain.callers)),
+            batch_rows=options.batch_rows or JOB_EXPENSIVE_ROWS,
         )
+        wallet = None
+        if options.budget is not None:
+            wallet = Wallet(options.budget, left.held, publisher.last_share)
         return ExpensiveMachine(
             paid,
             at=publisher.at,
             totals=left.totals,
-            unsettled=left.unsettled,
+            last=left.last,
             deaths=unit.deaths,
-            last_share=publisher.last_share,
+            held=left.held,
+            wallet=wallet,
         )
 
     def _caller(self, unit: LeasedUnit, step: Map | FunctionSink) -> FunctionCaller:
@@ -264,15 +359,22 @@ class TurnSetup:
 
     def _left(self, unit: LeasedUnit, publisher: Publisher) -> UnitLeftovers:
         """The leftovers of the unit; a new journal gets its record of calls now."""
-        machine = publisher.machine
+        machine, hop = publisher.machine, unit.hop
         committed = None if machine.is_new else machine.at
+        before = hops.calls_journal_before(hop.job, hop.name, int(unit.journal.id))
 
         def ask() -> UnitLeftovers:
             name = machine.calls_journal
             try:
-                return look(self._broker, name, committed)
+                return look(self._broker, name, before, committed)
             except JournalUnknown:
                 self._broker.create(name, call_records.SCHEMA)
-                return look(self._broker, name, committed)
+                return look(self._broker, name, before, committed)
 
         return patiently(ask, unit.config)
+
+
+def _unless_away(work: Callable[[], None]) -> None:
+    """Do what nothing waits for; the next worker does it if the owner cannot be reached."""
+    with contextlib.suppress(MillraceError):
+        work()

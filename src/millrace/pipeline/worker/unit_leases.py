@@ -78,7 +78,9 @@ class UnitLeases:
 
     def _give_back(self, lease: Lease, keeper: Keeper) -> None:
         keeper.drop(lease)
-        wait([self._releasing.submit(self._release, lease)], _RELEASE_S)
+        released = self._releasing.submit(self._release, lease)
+        if self._took_s < _RELEASE_S:
+            wait([released], _RELEASE_S)
 
     def _release(self, lease: Lease) -> None:
         fault("worker.release.before")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
-import pyarrow as pa
-
+from millrace.errors import JournalUnknown
 from millrace.journal.broker import Broker
-from millrace.pipeline.core import call_records
-from millrace.pipeline.core.call_records import CallRecord, Totals, in_doubt
 from millrace.pipeline.journal_tail import last_row
+from millrace.pipeline.paid import call_records
+from millrace.pipeline.paid.call_records import CallRecord, Held, Totals, in_doubt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,17 +17,35 @@ class UnitLeftovers:
     """The state in which the last worker left a unit."""
 
     totals: Totals
+    held: Held
     end: int
     """The end of the record of calls."""
-    unsettled: CallRecord | None
-    """The record of calls whose results were not published, if there are such calls."""
+    last: CallRecord | None
+    """The last record, if calls or results of it were not published, or not in their order."""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether calls may have been made whose results were not published."""
+        return in_doubt(self.last, None) is not None
 
 
-def look(broker: Broker, journal: str, committed: int | None) -> UnitLeftovers:
-    """Read the last record of calls and judge it by the committed offset."""
+def look(broker: Broker, journal: str, before: str, committed: int | None) -> UnitLeftovers:
+    """Read the last record of calls and judge it by the committed offset.
+
+    `before` is the journal of records that an earlier version wrote.
+    """
     row, end = last_row(broker, journal)
     if row is None:
-        return UnitLeftovers(totals=Totals(), end=end, unsettled=None)
-    kept = {name: row[name] for name in call_records.SCHEMA.names}
-    (last,) = call_records.from_rows(pa.Table.from_pylist([kept], call_records.SCHEMA))
-    return UnitLeftovers(totals=last.totals, end=end, unsettled=in_doubt(last, committed))
+        with contextlib.suppress(JournalUnknown):
+            row, _ = last_row(broker, before)
+    if row is None:
+        return UnitLeftovers(totals=Totals(), held=Held(), end=end, last=None)
+    last = call_records.from_row(row)
+    unsettled = in_doubt(last, committed)
+    has_ranges = any(range_end > (committed or 0) for _, range_end in last.published)
+    return UnitLeftovers(
+        totals=last.totals,
+        held=last.held,
+        end=end,
+        last=last if unsettled is not None or has_ranges else None,
+    )

@@ -225,7 +225,7 @@ class Worker:
         """Units that this run is not to work on: held for the user, or without budget."""
         out: set[Unit] = set()
         for event in self._events.look():
-            if event.happened is JobEventKind.HELD:
+            if event.happened in (JobEventKind.HELD, JobEventKind.WAITING):
                 out.add(Unit(event.step, event.detail["journal"]))
             elif event.happened is JobEventKind.SPENT:
                 out |= {unit for unit in self._units if unit.hop == event.step}
@@ -289,8 +289,7 @@ class Worker:
         for unit in self._ranked(keeper):
             if keeper.run_is_over.is_set():
                 return None
-            workers = self._steps.hops[unit.hop].options.workers or 0
-            slots = [hops.place_lease(self._job, unit.hop, number) for number in range(workers)]
+            slots = hops.slots(self._steps.hops[unit.hop], unit.journal)
             with self._leases.leased(self._lease_name(unit), slots, keeper) as lease:
                 if lease is None:
                     continue
@@ -331,7 +330,7 @@ class Worker:
             spent = time.monotonic() - begun
             self._turns[hop.name] = self._turns.get(hop.name, 0) + 1
             self._seconds[hop.name] = self._seconds.get(hop.name, 0.0) + spent
-        if ended is TurnEnd.HELD:
+        if ended in (TurnEnd.HELD, TurnEnd.WAITING):
             self._aside.add(unit)
         elif ended is TurnEnd.SPENT:
             self._aside |= {other for other in self._units if other.hop == unit.hop}

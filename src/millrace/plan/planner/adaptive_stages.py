@@ -2,6 +2,7 @@
 
 - A side of a join that is small once measured is broadcast. The stage of the larger side is
   skipped, and its work moves into the stage of the join.
+- A side that has few keys once measured reduces the other side, before that one is exchanged.
 - If a stage reads few bytes, it and the stages that only follow it become one stage of one task.
 
 Invariant: the choice depends on measured sizes alone, so the same rows lead to the same stages.
@@ -24,7 +25,13 @@ from millrace.plan.nodes.project import Project
 from millrace.plan.nodes.read_stage import ReadStage, is_broadcast
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.nodes.shared_parts.made_once import with_replaced
-from millrace.plan.planner.exchanges import ASKED_FOR, BROADCAST, TO_BE_KEPT, scanned_bytes
+from millrace.plan.planner.exchanges import (
+    ASKED_FOR,
+    BROADCAST,
+    TO_BE_KEPT,
+    scanned_bytes,
+)
+from millrace.plan.planner.key_reduction import ReducibleSide, reduced
 from millrace.plan.planner.stages import Stage
 
 _Side = Literal["left", "right"]
@@ -79,25 +86,58 @@ class AdaptiveStages:
     """The stages of a plan while it runs: some change or are skipped as others finish."""
 
     def __init__(
-        self, stages: Sequence[Stage], *, broadcast_bytes_max: int, together_bytes_max: int
+        self,
+        stages: Sequence[Stage],
+        *,
+        broadcast_bytes_max: int,
+        together_bytes_max: int,
+        sides: Sequence[ReducibleSide] = (),
     ) -> None:
+        """`sides` are those that may be reduced by the keys of others."""
         self._stages = list(stages)
-        self._choices = adaptable_joins(stages)
+        opposite = {(side.large, side.small) for side in sides}
+        self._choices = [
+            choice
+            for choice in adaptable_joins(stages)
+            if (choice.small, choice.large) not in opposite
+        ]
         self._broadcast_limit = broadcast_bytes_max
         self._together_limit = together_bytes_max
+        self._needs = [
+            {n for n in stage.reads if n >= 0}  # Others are saved DataFrames.
+            | {c.small for c in self._choices if c.large == stage.number}
+            for stage in self._stages
+        ]
+        self._sides = {side.large: side for side in sides if self._wait_for(side)}
         self.skipped: dict[int, str] = {}
         """Stages that are not run, and why."""
 
     def dependencies(self) -> list[frozenset[int]]:
         """For each stage, the stages that must be finished or skipped before it."""
-        return [
-            frozenset(n for n in stage.reads if n >= 0)  # Others are saved DataFrames.
-            | {c.small for c in self._choices if c.large == stage.number}
-            for stage in self._stages
-        ]
+        return [frozenset(needs) for needs in self._needs]
 
-    def stage(self, number: int, measured: Mapping[int, int]) -> Stage | None:
-        """The stage as it should run, given the bytes of those before it; None to skip it."""
+    def _wait_for(self, side: ReducibleSide) -> bool:
+        """Let a stage wait for the keys that reduce it, unless these wait for the stage."""
+        waiting, before = [side.small], {side.small}
+        while waiting:
+            more = self._needs[waiting.pop()] - before
+            before |= more
+            waiting += more
+        if side.large in before:
+            return False
+        self._needs[side.large].add(side.small)
+        return True
+
+    def stage(
+        self, number: int, measured: Mapping[int, int], rows: Mapping[int, int] | None = None
+    ) -> Stage | None:
+        """The stage as it should run, given the bytes and the rows of those before it.
+
+        None to skip it.
+        """
+        side = self._sides.get(number)
+        if side is not None and rows is not None and side.pays_off(measured, rows):
+            self._stages[number] = reduced(self._stages, side)
         limit = self._broadcast_limit
         small = [c for c in self._choices if measured.get(c.small, limit + 1) <= limit]
         for choice in small:

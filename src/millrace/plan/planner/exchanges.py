@@ -6,7 +6,6 @@ exchange where rows are placed right already, and none at all if the inputs fit 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -25,7 +24,7 @@ from millrace.plan.nodes.frame_scan import SavedFrameRead
 from millrace.plan.nodes.in_one_task import InOneTask, needs_rows_of_many_tasks
 from millrace.plan.nodes.join import Join
 from millrace.plan.nodes.limit import Limit
-from millrace.plan.nodes.map_batches import FunctionNode, is_spread_over_tasks
+from millrace.plan.nodes.map_batches import is_spread_over_tasks
 from millrace.plan.nodes.node import Node, with_new_children
 from millrace.plan.nodes.placement import (
     ByHash,
@@ -41,6 +40,8 @@ from millrace.plan.nodes.shared_parts.made_once import MadeOnce
 from millrace.plan.nodes.sort import Sort, range_of
 from millrace.plan.nodes.union import Union
 from millrace.plan.planner.partition_pruning import MatchingFiles
+from millrace.plan.planner.row_estimates import RowEstimates
+from millrace.plan.planner.shared_parts import SharedReads
 from millrace.scan.source import FileSource
 
 GATHER: Final = ToOne(broadcast=False)
@@ -63,6 +64,8 @@ class PlanLimits:
     partitions_max: int
     split_bytes_target: int = 256 * MIB
     result_split_bytes_target: int = 64 * MIB
+    reduced_rows_min: int = 1_000_000
+    """A side of a join with fewer rows, about, is never reduced by the keys of the other one."""
     many_to_a_group: Callable[[FileSource, tuple[str, ...]], bool] = lambda _source, _keys: True
     """Whether a task has many rows to a group of these columns of a source."""
     matching_files: MatchingFiles = lambda source, _condition: source
@@ -108,8 +111,8 @@ def _goes_row_by_row(node: Node, sizes: PlanLimits) -> bool:
 def insert_exchanges(plan: Node, sizes: PlanLimits) -> Node:
     """The plan with exchanges; if its inputs fit one task, only those that save rows."""
     if fits_one_task(plan, sizes):
-        return _keep_durable(plan, _SharedReads(plan))
-    return _with_exchanges(plan, sizes, _SharedReads(plan))
+        return _keep_durable(plan, SharedReads(plan))
+    return _with_exchanges(plan, sizes, SharedReads(plan))
 
 
 def scanned_bytes(node: Node) -> int:
@@ -132,50 +135,7 @@ def _scanned_bytes(node: Node, shared: set[int]) -> int:
     return sum(_scanned_bytes(child, shared) for child in node.children)
 
 
-class _SharedReads:
-    """The shared rows of a plan: how often each is read, and what is put in their place."""
-
-    def __init__(self, plan: Node) -> None:
-        self.placed: dict[int, Node] = {}
-        self._readers = _shared_readers(plan)
-        self._of_functions = _read_by_functions(plan)
-
-    def is_query(self, node: Node) -> bool:
-        """Whether the shared rows can be a part of the query of their one task.
-
-        The rows that a function gets come of a query of their own.
-        """
-        return id(node) not in self._of_functions
-
-    def all_below(self, node: Node) -> bool:
-        """Whether one query reads the shared rows that are read below a node, and no other."""
-        below = _shared_readers(node)
-        alone = all(self._readers[part] == count for part, count in below.items())
-        return alone and self._of_functions.isdisjoint(below)
-
-
-def _shared_readers(plan: Node) -> Counter[int]:
-    """How many operators read each of the shared rows, by identity."""
-    readers: Counter[int] = Counter()
-    waiting = [plan]
-    while waiting:
-        for child in waiting.pop().children:
-            if isinstance(child, MadeOnce):
-                readers[id(child)] += 1
-                if readers[id(child)] > 1:
-                    continue
-            waiting.append(child)
-    return readers
-
-
-def _read_by_functions(plan: Node) -> frozenset[int]:
-    """The shared rows that a user's function gets, by identity."""
-    if isinstance(plan, FunctionNode):
-        return frozenset(_shared_readers(plan))
-    return frozenset().union(*map(_read_by_functions, plan.children))
-
-
-def _keep_durable(node: Node, shared: _SharedReads) -> Node:
+def _keep_durable(node: Node, shared: SharedReads) -> Node:
     """One task does everything, so exchanges are only where rows are saved."""
     if id(node) in shared.placed:
         return shared.placed[id(node)]
@@ -192,7 +152,7 @@ def _keep_durable(node: Node, shared: _SharedReads) -> Node:
     return children[0]
 
 
-def _with_exchanges(node: Node, sizes: PlanLimits, shared: _SharedReads) -> Node:
+def _with_exchanges(node: Node, sizes: PlanLimits, shared: SharedReads) -> Node:
     if id(node) in shared.placed:
         return shared.placed[id(node)]
     if _is_small(node, sizes) and shared.all_below(node):
@@ -341,7 +301,8 @@ def _worth_broadcast(side: Node, other: Node, sizes: PlanLimits) -> bool:
         return True
     if size > COPIES_FACTOR * sizes.broadcast_bytes_max or other.output_placement is not None:
         return False
-    return size * _scan_tasks(other, sizes) <= scanned_bytes(other)
+    moved = scanned_bytes(other) * RowEstimates().kept_part(other)
+    return size * _scan_tasks(other, sizes) <= moved
 
 
 def _scan_tasks(node: Node, sizes: PlanLimits) -> int:
@@ -384,7 +345,33 @@ def _bring_together(node: Node, sizes: PlanLimits) -> Node:
         _placed(child, ByHash(by, count), "rows with equal keys must meet")
         for child, by in zip(node.children, keys, strict=True)
     ]
-    return with_new_children(node, placed)
+    return with_new_children(node, _measured_first(node, placed, sizes))
+
+
+def _measured_first(join: Node, sides: list[Node], sizes: PlanLimits) -> list[Node]:
+    """Sides of a join, where a filter of groups may leave few rows: these are a stage of their own.
+
+    It is measured before the other side runs, which may then need no exchange, or a small one.
+    """
+    if not isinstance(join, Join):
+        return sides
+    estimates = RowEstimates()
+    found = list(sides)
+    for side, (node, other) in enumerate((sides, sides[::-1])):
+        if _filters_groups(node) and estimates.rows(other) >= sizes.reduced_rows_min:
+            placement = node.output_placement
+            assert placement is not None, "sides of a join were placed"
+            found[side] = Exchange(node, placement, "few groups may be left")
+    return found
+
+
+def _filters_groups(node: Node) -> bool:
+    """Whether a condition on the values of groups is asked, on rows that are placed already."""
+    is_asked = False
+    while isinstance(node, Project | Filter):
+        is_asked = is_asked or isinstance(node, Filter)
+        node = node.child
+    return is_asked and isinstance(node, FinalAggregate | Aggregate)
 
 
 def _placed(node: Node, placement: Placement, why: str) -> Node:

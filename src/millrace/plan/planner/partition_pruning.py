@@ -1,7 +1,8 @@
 """Leaves out files of which it is known, before they are read, that a filter drops all their rows.
 
-Folders say it by their names, and tables by their metadata. Invariant: the plan's result is the
-same: the filters stay, and one file is always read.
+Folders say it by their names, and tables by their metadata. Of Parquet in stores, tasks leave out
+row groups by the bounds in their footers. Invariant: the plan's result is the same: the filters
+stay, and one file is always read.
 """
 
 from __future__ import annotations
@@ -33,14 +34,19 @@ def prune_partitions(plan: Node, matching: MatchingFiles) -> Node:
 
 
 def _says_more(source: FileSource) -> bool:
-    return bool(source.partitions) or source.bounds is not None
+    return bool(source.partitions) or _has_bounds(source)
+
+
+def _has_bounds(source: FileSource) -> bool:
+    """Whether a table's metadata, or the footers that tasks read, have bounds of values."""
+    return source.bounds is not None or source.is_read_by_groups
 
 
 def _pruned(scan: Scan, conditions: list[Expression], matching: MatchingFiles) -> Scan:
     source = scan.source
     known = frozenset(source.partitions)
     for condition in conditions:
-        is_known = condition.columns <= known or source.bounds is not None
+        is_known = condition.columns <= known or _has_bounds(source)
         if condition.columns and is_known and not condition.raises:
             source = matching(source, condition)
     if not source.shapes:  # A stage without tasks has no place in a plan.

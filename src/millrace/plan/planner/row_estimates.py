@@ -5,20 +5,21 @@ Invariant: the same plan over the same files gives the same guess. A guess chang
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from math import inf, prod
 from typing import Final
 
 from sqlglot import exp
 
-from millrace.plan.nodes.aggregate import Aggregate
+from millrace.plan.nodes.aggregate import Aggregate, PartialAggregate
 from millrace.plan.nodes.drop_duplicates import DropDuplicates
 from millrace.plan.nodes.filter import Filter
 from millrace.plan.nodes.join import Join
 from millrace.plan.nodes.limit import Limit
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
+from millrace.plan.nodes.read_stage import ReadStage
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.nodes.shared_parts.made_once import SharedRows
 from millrace.plan.nodes.sort import Sort
@@ -36,9 +37,10 @@ _NULL: Final = 0.05
 
 
 class RowEstimates:
-    """Guesses for the nodes of one plan, each made once."""
+    """Guesses for the nodes of one plan, each made once; `stages` are the trees that it reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, stages: Mapping[int, Node] | None = None) -> None:
+        self._stages = stages or {}
         self._rows_of: dict[int, tuple[Node, float]] = {}
         self._values_of: dict[tuple[int, str], tuple[Node, float | None]] = {}
 
@@ -61,6 +63,15 @@ class RowEstimates:
             node = node.child
         return self.rows(node)
 
+    def kept_part(self, node: Node) -> float:
+        """The part of the rows of the largest scan below that filters and joins leave, about."""
+        return min(1.0, self.rows(node) / max(1.0, self._largest_scan(node)))
+
+    def _largest_scan(self, node: Node) -> float:
+        if not node.children:
+            return self.rows(node)
+        return max(self._largest_scan(child) for child in node.children)
+
     def key_values(self, sides: Sequence[tuple[Node, str]]) -> float:
         """How many values equal columns have: as many as the smallest side has rows, if unknown."""
         known = [self.distinct_values(node, column) for node, column in sides]
@@ -79,6 +90,8 @@ class RowEstimates:
                 return None if bounds is None else min(float(bounds.values), self.rows(node))
             case SharedRows(rows=rows):
                 return self.distinct_values(rows, column)
+            case ReadStage(stage=number) if number in self._stages:
+                return self.distinct_values(self._stages[number], column)
             case Project(columns=columns):
                 made_of = dict(columns)[column]
                 bare = next(iter(made_of.columns)) if made_of.is_column else None
@@ -110,7 +123,11 @@ class RowEstimates:
                 return min(float(most), self.rows(child))
             case Sort(child=child, rows=most) if most is not None:
                 return min(float(most), self.rows(child))
-            case Aggregate(child=child, keys=keys) | DropDuplicates(child=child, keys=keys):
+            case (
+                Aggregate(child=child, keys=keys)
+                | PartialAggregate(child=child, keys=keys)
+                | DropDuplicates(child=child, keys=keys)
+            ):
                 rows = self.rows(child)
                 known = [self.distinct_values(child, key) or rows * _EQUAL for key in keys]
                 return min(rows, prod(known)) if keys else 1.0
@@ -118,6 +135,8 @@ class RowEstimates:
                 return sum(self.rows(side) for side in inputs)
             case SharedRows(rows=shared):
                 return self.rows(shared)
+            case ReadStage(stage=number) if number in self._stages:
+                return self.rows(self._stages[number])
             case Join():
                 return self._join_rows(node)
             case _ if node.children:

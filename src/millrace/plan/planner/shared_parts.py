@@ -205,3 +205,46 @@ class _Expansion:
             is_alone = node.number in self._once
             self._made[node.number] = rows if is_alone else MadeOnce(rows, node.number)
         return select_only(self._made[node.number], node.columns)
+
+
+class SharedReads:
+    """The shared rows of a plan: how often each is read, and what is put in their place."""
+
+    def __init__(self, plan: Node) -> None:
+        self.placed: dict[int, Node] = {}
+        self._readers = _shared_readers(plan)
+        self._of_functions = _read_by_functions(plan)
+
+    def is_query(self, node: Node) -> bool:
+        """Whether the shared rows can be a part of the query of their one task.
+
+        The rows that a function gets come of a query of their own.
+        """
+        return id(node) not in self._of_functions
+
+    def all_below(self, node: Node) -> bool:
+        """Whether one query reads the shared rows that are read below a node, and no other."""
+        below = _shared_readers(node)
+        alone = all(self._readers[part] == count for part, count in below.items())
+        return alone and self._of_functions.isdisjoint(below)
+
+
+def _shared_readers(plan: Node) -> Counter[int]:
+    """How many operators read each of the shared rows, by identity."""
+    readers: Counter[int] = Counter()
+    waiting = [plan]
+    while waiting:
+        for child in waiting.pop().children:
+            if isinstance(child, MadeOnce):
+                readers[id(child)] += 1
+                if readers[id(child)] > 1:
+                    continue
+            waiting.append(child)
+    return readers
+
+
+def _read_by_functions(plan: Node) -> frozenset[int]:
+    """The shared rows that a user's function gets, by identity."""
+    if isinstance(plan, FunctionNode):
+        return frozenset(_shared_readers(plan))
+    return frozenset().union(*map(_read_by_functions, plan.children))

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import product
+from math import inf
 
 from millrace.plan.nodes.exchange import Exchange
+from millrace.plan.nodes.filter import Filter
 from millrace.plan.nodes.in_one_task import InOneTask, needs_rows_of_many_tasks
 from millrace.plan.nodes.node import Node, with_new_children
-from millrace.plan.nodes.placement import Placement
+from millrace.plan.nodes.placement import ByHash, Placement
+from millrace.plan.nodes.project import Project
 from millrace.plan.nodes.read_stage import ReadStage, leaves
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.nodes.shared_parts.made_once import MadeOnce
@@ -30,6 +33,7 @@ from millrace.plan.planner.join_order import order_joins
 from millrace.plan.planner.merged_aggregates import merge_aggregates
 from millrace.plan.planner.partition_pruning import prune_partitions
 from millrace.plan.planner.plan_identity import PlanIdentity
+from millrace.plan.planner.row_estimates import RowEstimates
 from millrace.plan.planner.shared_parts import optimise_shared
 
 
@@ -73,12 +77,17 @@ def plan_stages(plan: Node, sizes: PlanLimits) -> list[Stage]:
         return prune(prune_partitions(ordered, sizes.matching_files))
 
     optimised = optimise_shared(merge_aggregates(plan), optimise)
-    return cut(insert_exchanges(optimised, sizes), alone=fits_one_task(optimised, sizes))
+    alone = fits_one_task(optimised, sizes)
+    return cut(insert_exchanges(optimised, sizes), alone=alone, apart_from=sizes.reduced_rows_min)
 
 
-def cut(plan: Node, *, alone: bool) -> list[Stage]:
-    """The stages of a plan, each after those it reads; the last one makes the result."""
-    cutter = _Cutter(alone=alone)
+def cut(plan: Node, *, alone: bool, apart_from: float = inf) -> list[Stage]:
+    """The stages of a plan, each after those it reads; the last one makes the result.
+
+    Equal work is one stage, but for scans of so many rows: each join may need few of them, and
+    those that need all find what the first one wrote.
+    """
+    cutter = _Cutter(alone=alone, apart_from=apart_from)
     root = cutter.cut(plan)
     stages = cutter.stages
     stages.append(_stage(len(stages), root, None, "the result", alone=alone))
@@ -88,9 +97,10 @@ def cut(plan: Node, *, alone: bool) -> list[Stage]:
 class _Cutter:
     """Makes stages of a plan; equal work is one stage, which several others read."""
 
-    def __init__(self, *, alone: bool) -> None:
+    def __init__(self, *, alone: bool, apart_from: float) -> None:
         self.stages: list[Stage] = []
         self._alone = alone
+        self._apart_from = apart_from
         self._identity = PlanIdentity()
         self._equal: dict[Hashable, int] = {}
         self._once: dict[int, Node] = {}
@@ -109,13 +119,20 @@ class _Cutter:
     def _stage_of(self, exchange: Exchange) -> int:
         number = len(self.stages)
         root = _stage(number, exchange.child, exchange.placement, exchange.why, alone=self._alone)
-        part = self._identity.of(root.root)
+        part = None if self._is_apart(root) else self._identity.of(root.root)
         if part is not None:
             asked = exchange.why if exchange.why in (ASKED_FOR, TO_BE_KEPT) else ""
             number = self._equal.setdefault((part, exchange.placement, root.alone, asked), number)
         if number == len(self.stages):
             self.stages.append(root)
         return number
+
+    def _is_apart(self, stage: Stage) -> bool:
+        rows = stage.root
+        while isinstance(rows, Project | Filter):
+            rows = rows.child
+        is_scan = isinstance(rows, Scan) and isinstance(stage.placement, ByHash)
+        return is_scan and RowEstimates().rows(rows) >= self._apart_from
 
 
 def _stage(number: int, root: Node, placement: Placement | None, why: str, *, alone: bool) -> Stage:

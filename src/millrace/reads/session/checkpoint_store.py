@@ -41,7 +41,8 @@ from millrace.storage import documents
 _PART_BYTES: Final = 256 * 1024
 """Larger ones are cut, since brokers limit what one row may hold."""
 _READ_ROWS: Final = 10_000
-_ROOT: Final = "millrace/reads"
+READS: Final = "millrace/reads"
+"""Above the journals of checkpoints of all coordinated reads."""
 _NAME_PART: Final = 2
 """Which part of the journal's name is the name of the coordinated read."""
 _TO_FIX: Final = "read under another name, which begins anew"
@@ -81,7 +82,7 @@ class _Row:
 
 def journal_name(read: str) -> str:
     """The journal that keeps the checkpoints of a coordinated read."""
-    return f"{_ROOT}/{read}/checkpoints"
+    return f"{READS}/{read}/checkpoints"
 
 
 def group_name(read: str) -> str:
@@ -168,33 +169,52 @@ class CheckpointStore:
     def prepare(self, delta: Checkpoint) -> None:
         """Store a checkpoint before it is handed out."""
         fault("reads.prepare.before_store")
-        self._append([_Row(delta.number, CheckpointRowKind.PREPARED, delta.to_bytes())])
+        self._append([_prepared_row(delta)])
         fault("reads.prepare.after_store")
-        self._history.note(delta.number, self._now_ms())
-        self._prepared[delta.number] = delta
+        self._note_prepared(delta)
 
-    def commit(self, number: CheckpointNumber, floors: Iterable[Floor]) -> Checkpoint:
-        """Note that everything up to a checkpoint was processed; returns it whole.
-
-        A journal of them that is gone refuses the commit with `JournalUnknown`.
-        """
-        if number <= self._whole.number:
-            return self._whole
-        if number not in self._prepared:
+    def check_prepared(self, number: CheckpointNumber) -> None:
+        """Refuse the commit of a checkpoint that was not handed out; one that is done may come."""
+        if number > self._whole.number and number not in self._prepared:
             prepared = ", ".join(map(str, self._prepared)) or "none"
             raise UserError(
                 f"checkpoint {number} of coordinated read {self._name} was not handed out\n"
                 f"  handed out and not committed: {prepared}\n"
                 "  to fix: commit one of these"
             )
+
+    def commit(
+        self,
+        number: CheckpointNumber,
+        floors: Iterable[Floor],
+        *,
+        prepare: Checkpoint | None = None,
+    ) -> Checkpoint:
+        """Note that everything up to a checkpoint was processed; returns it whole.
+
+        With `prepare`, the next checkpoint is stored in the same write. A journal of the floors
+        that is gone refuses both with `JournalUnknown`.
+        """
+        if number <= self._whole.number:
+            if prepare is not None:
+                self.prepare(prepare)
+            return self._whole
+        self.check_prepared(number)
         fault("reads.commit.before_store")
-        self._append([_Row(number, CheckpointRowKind.COMMITTED)], floors)
+        rows = [] if prepare is None else [_prepared_row(prepare)]
+        self._append([_Row(number, CheckpointRowKind.COMMITTED), *rows], floors)
         fault("reads.commit.after_store")
         done = [older for older in self._prepared if older <= number]
         whole = merge(self._whole, *(self._prepared.pop(older) for older in done))
         self._whole = self._pruned(without_done(whole))
+        if prepare is not None:
+            self._note_prepared(prepare)
         self._compact()
         return self._whole
+
+    def _note_prepared(self, delta: Checkpoint) -> None:
+        self._history.note(delta.number, self._now_ms())
+        self._prepared[delta.number] = delta
 
     def _compact(self) -> None:
         """Store a whole checkpoint once the deltas are larger than it; remove older rows."""
@@ -206,10 +226,7 @@ class CheckpointStore:
             _Row(self._history.last, CheckpointRowKind.GIVEN, self._history.to_bytes()),
             _Row(self._whole.number, CheckpointRowKind.WHOLE, content),
         ]
-        rows += [
-            _Row(n, CheckpointRowKind.PREPARED, delta.to_bytes())
-            for n, delta in self._prepared.items()
-        ]
+        rows += map(_prepared_row, self._prepared.values())
         first = self._append(rows)
         fault("reads.compact.after_store")
         self._broker.truncate_before(self._journal, first)
@@ -254,7 +271,7 @@ def check_known(broker: Broker, read: str) -> None:
 
 def read_names(broker: Broker) -> list[str]:
     """The coordinated reads that have run."""
-    return [info.name.split("/")[_NAME_PART] for info in broker.list(_ROOT)]
+    return [info.name.split("/")[_NAME_PART] for info in broker.list(READS)]
 
 
 def stored_read(broker: Broker, name: str) -> CoordinatedRead | None:
@@ -336,6 +353,10 @@ def _read_all(broker: Broker, journal: str) -> list[_Row]:
         offset = fetched.next_offset
         if offset >= fetched.end_offset:
             return rows
+
+
+def _prepared_row(delta: Checkpoint) -> _Row:
+    return _Row(delta.number, CheckpointRowKind.PREPARED, delta.to_bytes())
 
 
 def _to_batch(rows: list[_Row]) -> pa.RecordBatch:

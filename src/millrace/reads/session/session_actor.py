@@ -99,6 +99,12 @@ class SessionActor:
             self.check()
             return self._perform(self._state.next_checkpoint())
 
+    def store_due_commit(self) -> None:
+        """Store the commit that waits for a checkpoint, if one does."""
+        with self._lock:
+            self.check()
+            self._perform(self._state.commit_due())
+
     def tick(self, now_ms: int, *, hint_wait_ms: int, is_wanted: bool) -> None:
         """Call this now and then; see `SessionState.on_tick`."""
         with self._lock:
@@ -131,6 +137,13 @@ class SessionActor:
             self.check()
             self._perform(self._state.on_commit(number))
 
+    def commit_with_next(self, number: CheckpointNumber) -> None:
+        """The same, stored with the next checkpoint."""
+        with self._lock:
+            self.check()
+            self._store.check_prepared(number)
+            self._state.on_commit_with_next(number)
+
     def _perform(self, actions: Sequence[SessionAction]) -> Checkpoint | None:
         """Do these in order; returns the checkpoint that is handed out, if one is."""
         checkpoint: Checkpoint | None = None
@@ -140,9 +153,12 @@ class SessionActor:
                     self._members.send(slice_, message)
                 case SetDiskLimit(is_on):
                     self._members.set_disk_limit(is_on=is_on)
-                case StoreCheckpoint(delta):
+                case StoreCheckpoint(delta, None):
                     self._store.prepare(delta)
                     _LOG.debug("stored checkpoint %d", delta.number)
+                case StoreCheckpoint(delta, commit):
+                    assert commit is not None
+                    self._commit_and_prepare(commit, delta)
                 case HandOut(delta):
                     checkpoint = delta
                 case StoreCommit():
@@ -152,6 +168,15 @@ class SessionActor:
                 case _:
                     assert_never(action)
         return checkpoint
+
+    def _commit_and_prepare(self, commit: StoreCommit, delta: Checkpoint) -> None:
+        try:
+            whole = self._store.commit(commit.number, commit.floors, prepare=delta)
+        except JournalUnknown:
+            self._commit(commit)
+            self._store.prepare(delta)
+        else:
+            self._perform(self._state.on_committed(commit.number, whole))
 
     def _commit(self, commit: StoreCommit) -> None:
         try:

@@ -65,10 +65,20 @@ class SetDiskLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreCommit:
+    """Store that everything up to a checkpoint was processed, and what journals are needed from."""
+
+    number: CheckpointNumber
+    floors: tuple[Floor, ...]
+    is_retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StoreCheckpoint:
-    """Store a checkpoint, before it is handed out."""
+    """Store a checkpoint, before it is handed out; and a commit with it, if one waits."""
 
     delta: Checkpoint
+    commit: StoreCommit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +86,6 @@ class HandOut:
     """Give this checkpoint to the caller: it is stored."""
 
     delta: Checkpoint
-
-
-@dataclass(frozen=True, slots=True)
-class StoreCommit:
-    """Store that everything up to a checkpoint was processed, and what journals are needed from."""
-
-    number: CheckpointNumber
-    floors: tuple[Floor, ...]
-    is_retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,8 @@ class SessionState:
         self.handed_out = HandedOut()
         self._prepared = list(resumed.prepared)
         self._number = resumed.last_number
+        self._commit_due: CheckpointNumber | None = None
+        """A commit that waits for the next checkpoint, to be stored with it."""
         self._freed = resumed.committed.number
         """Queues were told what checkpoints up to this one show."""
         self._replay_ends = _read_offsets(merge(resumed.committed, *resumed.prepared))
@@ -227,7 +230,7 @@ class SessionState:
                 return []
             delta = new_delta
             self._number = delta.number
-            stores = [StoreCheckpoint(delta)]
+            stores = [StoreCheckpoint(delta, self._due())]
         before = without_done(self.whole)
         self.whole = merge(before, delta)
         self.handed_out.add(delta, before, self.whole)
@@ -249,6 +252,15 @@ class SessionState:
     def on_commit(self, number: CheckpointNumber) -> list[SessionAction]:
         """A caller has processed everything up to a checkpoint."""
         return [StoreCommit(number, tuple(self._floors(number)))]
+
+    def on_commit_with_next(self, number: CheckpointNumber) -> None:
+        """The same, to be stored with the next checkpoint, or by `commit_due`."""
+        self._commit_due = max(number, self._commit_due or number)
+
+    def commit_due(self) -> list[SessionAction]:
+        """No checkpoint came to store a commit with: store it by itself."""
+        due = self._due()
+        return [] if due is None else [due]
 
     def on_journals_gone(
         self, number: CheckpointNumber, existing: Collection[int]
@@ -277,6 +289,10 @@ class SessionState:
         return self._each_slice(Abandon(producer))
 
     # Inside.
+    def _due(self) -> StoreCommit | None:
+        number, self._commit_due = self._commit_due, None
+        return None if number is None else StoreCommit(number, tuple(self._floors(number)))
+
     def _misses_journals(self, progress: SliceProgress) -> bool:
         """Whether a report names a journal that was made after the catalog."""
         return bool((progress.hints.journal > self.journals.catalog.highest).any())

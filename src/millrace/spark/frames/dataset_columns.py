@@ -15,6 +15,7 @@ from pyspark.sql.connect.column import Column as ConnectColumn
 from pyspark.sql.connect.expressions import ColumnReference, UnresolvedFunction
 
 from millrace.datasets.dataset_base import DatasetBase, numbered
+from millrace.spark.versions.spark_versions import IN_DATASETS, has, lacks
 from millrace.sql.connect_expressions import OUTER
 
 _OWN: Final = frozenset(
@@ -33,7 +34,9 @@ class DatasetColumn(ConnectColumn):
         """Whether the value is one of these, or of the rows of a dataset."""
         if len(cols) != 1 or not isinstance(cols[0], DatasetBase):
             return dataset_column_of(super().isin(*cols))
-        from pyspark.sql.connect.expressions import SubqueryExpression  # noqa: PLC0415 - of Spark 4.1
+        if not has(IN_DATASETS):
+            raise lacks("isin(dataset)", IN_DATASETS, 'SQL text: "k IN (SELECT ...)"')
+        from pyspark.sql.connect.expressions import SubqueryExpression  # noqa: PLC0415 - of Spark 4.0
 
         expression = self._expr
         is_struct = isinstance(expression, UnresolvedFunction) and expression._name == "struct"  # noqa: SLF001 - as Spark's own

@@ -11,9 +11,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from millrace.config import Config
 from millrace.execute import map_task
 from millrace.execute.durable_rows import MapOutputs, RowDestination
-from millrace.execute.map_task import MapStage, Result
+from millrace.execute.map_task import MapStage
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_runner import Watch
+from millrace.execute.tasks import task_results
+from millrace.execute.tasks.task_results import Result
 from millrace.spark.spark_tasks import collect, this_task
 
 
@@ -42,5 +44,7 @@ def write_map_outputs(
 ) -> list[Result]:
     """Write a DataFrame as the map outputs of a stage: at least one, if an empty one."""
     table = write_frame(frame, MapOutputs(stage), workspace.config, title=title, watch=watch)
-    results = map_task.finished_results(table) or [map_task.write_nothing(stage, workspace.store)]
+    results = task_results.finished_results(table) or [
+        map_task.write_nothing(stage, workspace.store)
+    ]
     return sorted(results, key=lambda result: result.map_task)

@@ -22,11 +22,12 @@ from millrace.config import Config
 from millrace.engine.run_values import RunMoment
 from millrace.errors import MillraceError, UnsupportedType, UserError
 from millrace.execute.lost_outputs import Lost
-from millrace.execute.map_task import MapStage, Result, Reuse
+from millrace.execute.map_task import MapStage, Reuse
 from millrace.execute.query_run import QueryRun
 from millrace.execute.shuffle_run import STAGE, begin_run
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.stage_run import publish
+from millrace.execute.tasks.task_results import Result
 from millrace.faults import fault
 from millrace.identity.schemas import check_names, plain_schema
 from millrace.identity.versions import versions
@@ -43,6 +44,7 @@ from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import OnSpark
 from millrace.plan.planner.column_pruning import prune
 from millrace.shuffle import reuse, runs
+from millrace.shuffle.catalog import run_catalog
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.reports import StageReport
@@ -351,7 +353,7 @@ def _saved_before(
     if scan.version is None:
         return None
     named = _fingerprint(scan, spark, workspace.config)
-    for run in reversed(runs.list_runs(workspace.store)):
+    for run in reversed(run_catalog.all_runs(workspace.store)):
         if run.about.get("frame") == named:
             manifest = runs.find_manifest(workspace.store, run.query_id, STAGE)
             if manifest is not None and manifest.schema.equals(scan.schema):

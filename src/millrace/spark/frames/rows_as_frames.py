@@ -9,21 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql.functions import first
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from millrace.config import Config
-from millrace.errors import UnsupportedType
 from millrace.execute.task_folders import Folders
 from millrace.ids import FolderId
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
 from millrace.spark.source import register
 from millrace.spark.spark_presence import call_spark
-from millrace.spark.versions.arrow_types import rows_of_table, utc_schema
+from millrace.spark.versions.arrow_types import rows_of_table, spark_types, utc_schema
 from millrace.transport.agent.agent_addresses import known_agents
 
 Batches = Iterator[pa.RecordBatch]
@@ -62,19 +58,6 @@ def of_table(spark: SparkSession, table: pa.Table) -> DataFrame:
     batches = [batch for batch in table.to_batches() if batch.num_rows]
     table = pa.Table.from_batches(batches, table.schema)
     return spark.createDataFrame(table.cast(utc_schema(types)), types)
-
-
-def spark_types(schema: pa.Schema) -> StructType:
-    """The types that Spark has for these columns."""
-    for field in schema:
-        try:
-            from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True)
-        except PySparkTypeError as error:
-            raise UnsupportedType(
-                f"column {field.name!r} has no type in Spark\n  found: {field.type}\n"
-                "  to fix: turn it into another type, or use to_arrow() or to_batches()"
-            ) from error
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def dataset_column(name: str, number: int) -> Column:

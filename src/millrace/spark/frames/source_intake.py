@@ -116,25 +116,30 @@ class SourceReader:
                 self._digest = asdict(_digest_of_frame(self._hashed(), self._context))
         return self._digest
 
-    def save_missing(self) -> int:
-        """Save the rows that are missing, once the user has agreed; returns their count."""
+    def save_missing(self, journals_made: Callable[[], object]) -> int:
+        """Save the rows that are missing, once the user has agreed; returns their count.
+
+        Rows are written while their journals are made by another thread.
+        """
         if not self.is_saved:
-            return self.save_all()
+            return self.save_all(journals_made)
         return 0 if self.changed() is None else self.save_new()
 
-    def save_all(self) -> int:
+    def save_all(self, journals_made: Callable[[], object]) -> int:
         """Save the whole source; returns the row count."""
-        self._make_journals()
         if isinstance(self._source.given, FileListing):
             listing = self._source.given.listing
-            return self._adopt(self._store(listing), _digest_of_listing(listing), listing.num_rows)
+            stored = self._store(listing)
+            journals_made()
+            return self._adopt(stored, _digest_of_listing(listing), listing.num_rows)
         written = self._write(self._hashed())
+        journals_made()
         return self._adopt(written.files, asdict(written.digest), written.digest.rows)
 
     def save_new(self) -> int:
         """Save the rows that were not saved before; returns their count."""
         self._check_nothing_removed()
-        self._make_journals()
+        self.make_journals()
         digest = self.digest()
         if isinstance(self._source.given, FileListing):
             listing = self._source.given.listing
@@ -158,7 +163,8 @@ class SourceReader:
         prefix = hops.output_prefix(self._context.history.job, self._source.name)
         return [info.name for info in self._context.broker.list(prefix)]
 
-    def _make_journals(self) -> None:
+    def make_journals(self) -> None:
+        """Make the journals that its rows are saved to."""
         job, name = self._context.history.job, self._source.name
         names = [hops.output_journal(job, name, n) for n in range(self._source.partitions)]
         self._context.broker.create_many(names, self._source.schema)

@@ -20,9 +20,9 @@ from millrace.datasets.sql_views import SqlViews
 from millrace.errors import UserError
 from millrace.plan.nodes.node import Node
 from millrace.plan.statements.parameters import Arguments
-from millrace.spark.frames.rows_as_frames import spark_types
 from millrace.spark.spark_analysis import spark_words
 from millrace.spark.spark_presence import call_spark
+from millrace.spark.versions.arrow_types import spark_types
 from millrace.sql.spark_text import without_comments_before
 
 _NAME: Final = r"(`(?:[^`]|``)+`|\w+)"

@@ -9,6 +9,7 @@ journal that it saw.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -26,17 +27,21 @@ from millrace.journal.core.row_format import OFFSET
 from millrace.journal.core.values import Fetched, JournalInfo
 from millrace.pipeline.core import hops
 from millrace.shuffle import runs
+from millrace.shuffle.catalog import run_catalog
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
-from millrace.spark.frames.rows_as_frames import spark_types
+from millrace.spared_work import spare_collections
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
-from millrace.spark.versions.arrow_types import utc_schema
+from millrace.spark.versions.arrow_types import spark_types, utc_schema
 from millrace.transport.agent.agent_addresses import known_agents
 from millrace.transport.owner.joined_broker import JoinedBroker
 
-SOURCE_PARTITION_ROWS_TARGET: Final = 1_000_000
-"""How many offsets of a journal one partition of Spark reads, unless asked otherwise."""
+SOURCE_PARTITION_ROWS_MAX: Final = 1_000_000
+"""How many offsets of a journal one partition of Spark reads at most, unless asked otherwise."""
+
+SOURCE_PARTITION_ROWS_MIN: Final = 65_536
+"""Fewer do not pay for a task of their own."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -141,6 +146,7 @@ class MillraceReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Batches:
         """The rows of one partition, in Spark's types."""
+        spare_collections()
         schema = utc_schema(self._types)
         for batch in self._plan.batches(partition, schema.names):
             yield batch.cast(schema)
@@ -162,7 +168,7 @@ def plan_of(options: SourceOptions) -> Plan:
     """The plan of the rows that are there now."""
     entry = WorkspaceEntry.of(options)
     if options.shuffle is not None:
-        query = runs.resolve(entry.store, options.shuffle)
+        query = run_catalog.resolve(entry.store, options.shuffle)
         manifest = runs.read_manifest(entry.store, query, StageId(options.stage))
         return ShufflePlan(entry, manifest, known_agents(entry.store))
     with entry.journals() as broker:
@@ -171,7 +177,7 @@ def plan_of(options: SourceOptions) -> Plan:
             return _step(broker, entry, options.job, options.step)
         assert options.journal is not None, "checked with the options"
         info = broker.get(options.journal)
-        ranges = _ranges(broker, info, options, SOURCE_PARTITION_ROWS_TARGET)
+        ranges = _ranges(broker, info, options)
         return JournalPlan(entry.reachable(broker), info.schema, tuple(ranges))
 
 
@@ -205,9 +211,7 @@ def _kept(broker: Broker, job: str) -> str:
     return f"rows of {', '.join(sorted(steps))}" if steps else "no rows of this job"
 
 
-def _ranges(
-    broker: Broker, info: JournalInfo, options: SourceOptions, rows_target: int
-) -> Iterator[Offsets]:
+def _ranges(broker: Broker, info: JournalInfo, options: SourceOptions) -> Iterator[Offsets]:
     first, last = int(broker.start_offset(info.name)), int(broker.end_offset(info.name))
     begin = first if options.start_offset is None else options.start_offset
     end = last if options.end_offset is None else options.end_offset
@@ -216,9 +220,18 @@ def _ranges(
             f"journal {info.name!r} has no offsets {begin} to {end}\n"
             f"  found: {first} to {last}\n  to fix: choose startOffset and endOffset within these"
         )
-    step = options.partition_rows or rows_target
+    step = options.partition_rows or _partition_rows(end - begin)
     for at in range(begin, max(end, begin + 1), step):
         yield Offsets(info.name, info.id, at, min(at + step, end))
+
+
+def _partition_rows(rows: int) -> int:
+    """How many offsets a partition has, of a journal with so many.
+
+    Planning does not know how many tasks run at once: as many as this host has cores is a guess.
+    """
+    share = -(-rows // len(os.sched_getaffinity(0)))
+    return max(SOURCE_PARTITION_ROWS_MIN, min(share, SOURCE_PARTITION_ROWS_MAX))
 
 
 def _range(broker: Broker, offsets: Offsets) -> Batches:

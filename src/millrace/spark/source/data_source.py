@@ -99,8 +99,10 @@ class MillraceSource(DataSource):
 
     def _parsed(self, use: Use, schema: StructType | None = None) -> SourceOptions:
         """The options, checked; for a read, also the options in the table's columns."""
+        from millrace.spared_work import spare_pandas  # noqa: PLC0415
         from millrace.spark.source import catalog_tables  # noqa: PLC0415
         from millrace.spark.source.source_options import parse  # noqa: PLC0415
 
+        spare_pandas()
         given = dict(self.options)
         return parse(given if schema is None else catalog_tables.recall(given, schema), use)

@@ -34,10 +34,9 @@ from millrace.journal.core.row_format import journal_schema
 from millrace.journal.core.values import SegmentFile
 from millrace.keys import HashPartitioner, RoundRobinPartitioner
 from millrace.limits import MIB
-from millrace.spark.frames.rows_as_frames import spark_types
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
-from millrace.spark.versions.arrow_types import utc_schema
+from millrace.spark.versions.arrow_types import spark_types, utc_schema
 
 SOURCE_FILE_BYTES_TARGET: Final = 64 * MIB
 """What a task that writes journals holds before it writes its rows to files."""

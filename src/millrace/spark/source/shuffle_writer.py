@@ -22,18 +22,20 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from millrace.errors import DataLost, MillraceError, UnsupportedType, UserError
-from millrace.execute import map_task
 from millrace.execute.durable_rows import MapOutputs
-from millrace.execute.map_task import MapStage, Result
+from millrace.execute.map_task import MapStage
 from millrace.execute.shuffle_run import STAGE, begin_run
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.stage_run import publish
+from millrace.execute.tasks import task_results
+from millrace.execute.tasks.task_results import Result
 from millrace.faults import fault
 from millrace.identity.schemas import check_names, plain_schema
 from millrace.identity.versions import versions
 from millrace.ids import Attempt, AttemptId, QueryId
 from millrace.keys import HashPartitioner
 from millrace.shuffle import reader, reuse, runs
+from millrace.shuffle.catalog import run_catalog
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.reports import StageReport
@@ -78,7 +80,7 @@ class ShuffleWriter(DataSourceArrowWriter):
         """In the driver, when all tasks have ended: say which attempts count."""
         written = [message for message in messages if isinstance(message, WrittenOutput)]
         assert len(written) == len(messages), "a task that ended told what it wrote"
-        results = map_task.finished_results(pa.Table.from_batches([m.result for m in written]))
+        results = task_results.finished_results(pa.Table.from_batches([m.result for m in written]))
         results.sort(key=lambda result: result.map_task)
         with self._showing_life():
             self._check_there(results)
@@ -214,7 +216,7 @@ def _columns(schema: StructType) -> pa.Schema:
 
 def _check_free(store: Store, name: str, own_run: QueryId | None = None) -> None:
     """Refuse a name that another finished shuffle has."""
-    others = [run for run in runs.find_named(store, name) if run != own_run]
+    others = [run for run in run_catalog.find_named(store, name) if run != own_run]
     if others:
         raise UserError(
             f"shuffle {name!r} is there already\n  found: run {others[-1]}\n"

@@ -15,6 +15,7 @@ from typing import Final, Literal
 from millrace.errors import UserError
 from millrace.journal.core.journal_names import check_name
 from millrace.names import check_text, path_text
+from millrace.storage.objects.object_address import kind_of
 from millrace.text import did_you_mean
 
 Use = Literal["read", "write", "stream", "stream write"]
@@ -60,7 +61,6 @@ _TABLES_COPY: Final = "option."
 """Spark hands a table's options on twice, once with this before their names."""
 _TABLES_PATH: Final = "location"
 """What Spark makes of a table's path."""
-BUCKET_SCHEME: Final = "s3://"
 _SOURCES: Final[Mapping[Use, tuple[str, ...]]] = {
     "read": ("shuffle", "journal", "job"),
     "write": ("shuffle", "journal", "journals"),
@@ -189,7 +189,7 @@ def known(given: Mapping[str, str]) -> dict[str, str]:
 
 def local_path(text: str) -> str:
     """A folder as users and Spark name it, whole; a part of a bucket as it is."""
-    if text.startswith(BUCKET_SCHEME):
+    if kind_of(text) is not None:
         return text
     plain = text.removeprefix("file:")
     plain = "/" + plain.lstrip("/") if plain.startswith("//") else plain

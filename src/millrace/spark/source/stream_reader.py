@@ -24,14 +24,13 @@ from pyspark.sql.types import StructType
 
 from millrace.errors import MillraceError
 from millrace.reads.session.checkpoint_store import read_checkpoints
-from millrace.spark.frames.rows_as_frames import spark_types
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.stream_end import ProcessEnd
 from millrace.spark.source.stream_read import find_read
 from millrace.spark.source.stream_rows import columns_of
 from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
 from millrace.spark.source.stream_workspace import StreamWorkspace, open_stream_workspace
-from millrace.spark.versions.arrow_types import utc_schema
+from millrace.spark.versions.arrow_types import spark_types, utc_schema
 from millrace.transport.flight.tls import trusted_roots
 from millrace.transport.streams.stream_server import StreamAddress, StreamShare, fetch
 

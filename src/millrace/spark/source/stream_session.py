@@ -184,12 +184,15 @@ class StreamSession:
         return ms(self._workspace.config.stream_quiet) / 1000
 
     def commit(self, number: int) -> None:
-        """Spark has done everything up to a checkpoint: free its disk."""
+        """Spark has done everything up to a checkpoint: free its disk.
+
+        Spark's own log has it already, so it is stored with the next checkpoint.
+        """
         with self._changed:
             is_new = any(checkpoint <= number for checkpoint in self._handed)
             self._handed = [checkpoint for checkpoint in self._handed if checkpoint > number]
         if is_new:
-            self._session.commit(number)
+            self._session.commit(number, with_next=True)
 
     # For Spark's tasks.
     def rows(self, share: StreamShare) -> Iterator[pa.RecordBatch]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from millrace.config import Config
-from millrace.engine.json_keys import JsonKeys
 from millrace.reads.session.session_folder import sessions_folder
 from millrace.reads.session_run import SessionWorkspace
 from millrace.reads.thread_members import as_threads
@@ -40,12 +42,18 @@ class StreamWorkspace:
     def sessions(self) -> SessionWorkspace:
         """Where its sessions are opened, with members as threads."""
         folder = sessions_folder(self.store, self.store.workspace_id() or "")
-        members = as_threads(self.broker, self.config, JsonKeys(self.config))
+        members = as_threads(self.broker, self.config, self._json_keys)
         return SessionWorkspace(self.broker, folder, self.config, members)
 
     def close(self) -> None:
         """Close the journals."""
         self.broker.close()
+
+    def _json_keys(self, rows: pa.RecordBatch, pointers: Sequence[str]) -> pa.Table:
+        """Keys inside JSON documents: few streams have any, and the engine is large."""
+        from millrace.engine.json_keys import JsonKeys  # noqa: PLC0415 - as above
+
+        return JsonKeys(self.config)(rows, pointers)
 
 
 def open_stream_workspace(options: SourceOptions) -> StreamWorkspace:

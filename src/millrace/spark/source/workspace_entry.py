@@ -13,10 +13,10 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from millrace.config import Config
 from millrace.errors import Corrupt, FormatError, OwnerUnreachable
-from millrace.execute.task_folders import Folders
 from millrace.spark.source.source_options import SourceOptions
 from millrace.storage.store import Store
 from millrace.storage.workspace_home import WorkspaceHome, store_at
@@ -25,6 +25,9 @@ from millrace.transport.owner import broker_address, owner_endpoint
 from millrace.transport.owner.election import join_journals, own_or_join
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.owner_endpoint import JournalAddress
+
+if TYPE_CHECKING:
+    from millrace.execute.task_folders import Folders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,8 @@ class WorkspaceEntry:
     @property
     def folders(self) -> Folders:
         """How tasks find the folders of map outputs."""
+        from millrace.execute.task_folders import Folders  # noqa: PLC0415 - not for journals
+
         return Folders(
             path=self.path,
             workspace_id=self.workspace_id,

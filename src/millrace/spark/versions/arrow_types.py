@@ -1,12 +1,14 @@
-"""Spark's types as Arrow's, which PySpark's versions are asked for in other ways."""
+"""Spark's types as Arrow's and back, which PySpark's versions are asked for in other ways."""
 
 from __future__ import annotations
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.conversion import ArrowTableToRowsConversion
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import Row, StructType
 
+from millrace.errors import UnsupportedType
 from millrace.spark.versions.spark_versions import has
 
 
@@ -15,6 +17,19 @@ def utc_schema(types: StructType) -> pa.Schema:
     if has((4, 2)):
         return to_arrow_schema(types, timezone="UTC")
     return to_arrow_schema(types)  # Until 4.1, times are in UTC unless told otherwise.
+
+
+def spark_types(schema: pa.Schema) -> StructType:
+    """The types that Spark has for these columns."""
+    for field in schema:
+        try:
+            from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True)
+        except PySparkTypeError as error:
+            raise UnsupportedType(
+                f"column {field.name!r} has no type in Spark\n  found: {field.type}\n"
+                "  to fix: turn it into another type, or use to_arrow() or to_batches()"
+            ) from error
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def rows_of_table(table: pa.Table, types: StructType) -> list[Row]:

@@ -17,6 +17,8 @@ CALLS_IN_TASKS: Final[SparkVersion] = (4, 3)
 """Since this version, tasks call users' functions through the code of Spark's own workers."""
 ARROW_STREAM_WRITER: Final[SparkVersion] = (4, 1)
 """Since this version, a stream writer in Python gets batches of Arrow."""
+IN_DATASETS: Final[SparkVersion] = (4, 1)
+"""Since this version, a column can be asked for among the rows of a DataFrame."""
 READ_LIMITS: Final[SparkVersion] = (4, 2)
 """Since this version, a stream reader in Python is told its start and its limit."""
 

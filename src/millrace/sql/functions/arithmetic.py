@@ -6,6 +6,7 @@ could pass 38 the step is done in 128 bits, and for values that do not fit there
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -17,6 +18,7 @@ from millrace.sql.sql_mode import in_ansi_mode
 from millrace.sql.typed_sql import NotNative, TypedSql, as_type, combined, failure
 from millrace.sql.types import (
     DOUBLE,
+    INT,
     LONG,
     PRECISION_MAX,
     SCALE_KEPT,
@@ -33,6 +35,7 @@ from millrace.sql.vectorised.wide_decimals import WIDE_DECIMAL
 _WHOLE_KEPT: Final = 12
 _SIGNED_DIGITS_MAX: Final = 34
 _LONG_DIGITS: Final = 18
+_INTEGER_MAX: Final = 2**31 - 1
 _REPEATED_CHARS: Final = 300
 """Operands of decimals are repeated up to this length: lambdas cost time for each row."""
 _DIVIDED: Final = "division by zero; guard the divisor with nullif(x, 0)"
@@ -124,7 +127,8 @@ def _plain(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
         value = f"({first.sql} {symbol} {second.sql})"
         if kind.is_integer and not in_ansi_mode():
             return combined(_wrapped(symbol, first, second), kind, [first, second])
-        return combined(value, kind, [first, second], raises=kind.is_integer)
+        raises = kind.is_integer and not (kind in (INT, LONG) and _fits_int(symbol, left, right))
+        return combined(value, kind, [first, second], raises=raises)
     if symbol == "%":
         value = f"({first.sql} % {second.sql})"
         if kind.is_integer and not _nonzero(right):
@@ -136,6 +140,15 @@ def _plain(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
             wrapped = _wrapped("-", zero, first)
             value = f"CASE WHEN {second.sql} = -1 THEN {wrapped} ELSE {value} END"
     return divided(value, kind, first, second, never_zero=_nonzero(right))
+
+
+def _fits_int(symbol: str, left: TypedSql, right: TypedSql) -> bool:
+    """Whether both sides are literals, and their result is an int."""
+    if not isinstance(left.literal, int) or not isinstance(right.literal, int):
+        return False
+    results = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+    result: int = results[symbol](left.literal, right.literal)
+    return abs(result) <= _INTEGER_MAX
 
 
 def _wrapped(symbol: str, left: TypedSql, right: TypedSql) -> str:

@@ -27,6 +27,7 @@ from millrace.tables.delta.delta_log import (
     commit_name,
     read_files,
     read_state,
+    removal,
     to_lines,
 )
 from millrace.tables.delta.delta_types import shown_type
@@ -50,27 +51,20 @@ class DeltaCommits:
         self, uri: str, options: StorageOptions, application: str, config: Config, *, who: str
     ) -> None:
         """Does not read the table yet."""
-        self._folder: TableFolder = table_folder(uri, options, config)
-        self._options, self._application, self._who = options, application, who
+        self.folder: TableFolder = table_folder(uri, options, config)
+        self.options, self._application, self.who = options, application, who
         self._state: TableState | None = None
         self._fitting: tuple[Any, set[str]] = (None, set())
 
     def place(self) -> int | None:
         """See `TableCommits.place`."""
-        return self._look().places.get(self._application)
+        return self.look().places.get(self._application)
 
     def commit(
         self, files: Sequence[TableFile], *, before: int | None, place: int
     ) -> TableCommit | None:
         """See `TableCommits.commit`."""
-        missing = self._folder.missing([file.path for file in files])
-        if missing:
-            raise DataLost(
-                f"{self._who}: a file of {self._folder.uri} is gone that no commit has yet\n"
-                f"  found: no {missing[0]}, nor {len(missing) - 1} others\n"
-                "  why: VACUUM removes files that wait for a commit longer than it retains files\n"
-                "  to fix: reset the sink"
-            )
+        self.check_there(files)
         abouts = [json.loads(file.about) for file in files]
         adds: list[Action] = [{"add": about["add"]} for about in abouts]
         columns = {json.dumps(about["columns"], sort_keys=True) for about in abouts}
@@ -93,6 +87,26 @@ class DeltaCommits:
         self, files: Sequence[TableFile], *, before: int | None, place: int
     ) -> TableCommit | None:
         """Commit files in place of all that the table has then; see `commit`."""
+
+        def all_files(state: TableState) -> list[Action]:
+            now_ms = time.time_ns() // 1_000_000
+            there = read_files(self.folder, state.version)
+            return [{"remove": removal(add, now_ms)} for add in there]
+
+        info = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite"}}
+        return self.exchange(files, all_files, info, before=before, place=place)
+
+    def exchange(
+        self,
+        files: Sequence[TableFile],
+        changes: Callable[[TableState], list[Action]],
+        info: Action,
+        *,
+        before: int | None,
+        place: int,
+    ) -> TableCommit | None:
+        """Commit files, and what `changes` makes of what the table has then; see `commit`."""
+        self.check_there(files)
         added = [json.loads(file.about) for file in files]
         columns = {json.dumps(about["columns"], sort_keys=True) for about in added}
 
@@ -102,15 +116,11 @@ class DeltaCommits:
             self._check(state, columns)
             if state.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
                 raise UserError(
-                    f"{self._who}: the rows of {self._folder.uri} cannot be replaced\n"
+                    f"{self.who}: the rows of {self.folder.uri} cannot be replaced\n"
                     "  found: delta.appendOnly is true\n  to fix: append, or change that property"
                 )
-            now_ms = time.time_ns() // 1_000_000
-            there = read_files(self._folder, state.version)
-            removed: list[Action] = [{"remove": _removal(add, now_ms)} for add in there]
-            return [*removed, *({"add": about["add"]} for about in added)]
+            return [*changes(state), *({"add": about["add"]} for about in added)]
 
-        info = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite"}}
         return self.commit_actions(actions, info, place=place)
 
     def commit_actions(
@@ -118,14 +128,14 @@ class DeltaCommits:
         actions: Callable[[TableState], list[Action] | None],
         info: Action,
         *,
-        place: int,
+        place: int | None,
     ) -> TableCommit | None:
-        """Commit what `actions` makes of the table's state, with the application's place.
+        """Commit what `actions` makes of the table's state, with the application's place if given.
 
         It is asked again for each state. If it has None, nothing is committed.
         """
         for tries in range(1, _TRIES_MAX + 1):
-            state = self._look()
+            state = self.look()
             chosen = actions(state)
             if chosen is None:
                 return None
@@ -138,44 +148,56 @@ class DeltaCommits:
                 **info,
             }
             txn = {"appId": self._application, "version": place, "lastUpdated": now_ms}
-            lines = [{"commitInfo": first}, {"txn": txn}, *chosen]
+            placed: list[Action] = [] if place is None else [{"txn": txn}]
+            lines = [{"commitInfo": first}, *placed, *chosen]
             if self._put(state, lines):
                 self._checkpoint_if_due(state.version + 1)
                 return TableCommit(version=state.version + 1, tries=tries)
             fault("delta.commit.after_refusal")
             time.sleep(random.uniform(0, min(1.0, _WAIT_S * tries)))  # noqa: S311 - no secret
         raise StorageError(
-            f"{self._who}: no commit to {self._folder.uri} came through\n"
+            f"{self.who}: no commit to {self.folder.uri} came through\n"
             f"  found: others were quicker {_TRIES_MAX} times\n"
             "  to fix: run it again when fewer processes write to the table"
         )
 
-    def _look(self) -> TableState:
+    def look(self) -> TableState:
         """The table as it is now."""
         if self._state is not None:
-            self._state = advanced(self._folder, self._state)
+            self._state = advanced(self.folder, self._state)
             return self._state
-        state = read_state(self._folder)
+        state = read_state(self.folder)
         if state is None:
             raise UserError(
-                f"{self._who}: there is no Delta table at {self._folder.uri} any more\n"
+                f"{self.who}: there is no Delta table at {self.folder.uri} any more\n"
                 "  to fix: restore it, or run again, which makes a new one"
             )
         self._state = state
         return state
 
+    def check_there(self, files: Sequence[TableFile]) -> None:
+        """Raise if a file is gone that is to be committed."""
+        missing = self.folder.missing([file.path for file in files])
+        if missing:
+            raise DataLost(
+                f"{self.who}: a file of {self.folder.uri} is gone that no commit has yet\n"
+                f"  found: no {missing[0]}, nor {len(missing) - 1} others\n"
+                "  why: VACUUM removes files that wait for a commit longer than it retains files\n"
+                "  to fix: reset the sink"
+            )
+
     def _check(self, state: TableState, columns: set[str]) -> None:
         """See that files which were written earlier fit the table as it is now."""
         known, fitting = self._fitting
         if known is not state.metadata:
-            check_writable(state, who=self._who, where=self._folder.uri)
+            check_writable(state, who=self.who, where=self.folder.uri)
             self._fitting = (state.metadata, fitting := set())
         table = {field["name"]: shown_type(field["type"]) for field in state.metadata.fields}
         for text in columns - fitting:
             for name, kind in json.loads(text).items():
                 if table.get(name) != kind:
                     raise SchemaMismatch(
-                        f"{self._who}: files that were written no longer fit {self._folder.uri}\n"
+                        f"{self.who}: files that were written no longer fit {self.folder.uri}\n"
                         f"  found: column {name!r} was {kind} and is {table.get(name, 'gone')}\n"
                         "  to fix: give the table its columns back, or reset the sink"
                     )
@@ -184,8 +206,8 @@ class DeltaCommits:
     def _put(self, state: TableState, lines: list[Action]) -> bool:
         """Make the next version; False if somebody else has made it."""
         version = state.version + 1
-        if self._folder.remote is None:
-            return self._folder.create(commit_name(version), to_lines(lines))
+        if self.folder.remote is None:
+            return self.folder.create(commit_name(version), to_lines(lines))
         return self._put_in_store(state, lines)
 
     def _put_in_store(self, state: TableState, lines: list[Action]) -> bool:
@@ -197,17 +219,18 @@ class DeltaCommits:
             RemoveAction,
         )
 
-        options = delta_options(self._folder, self._options)
-        table = DeltaTable(self._folder.uri, version=state.version, storage_options=options)
+        options = delta_options(self.folder, self.options)
+        table = DeltaTable(self.folder.uri, version=state.version, storage_options=options)
         chosen: list[AddAction | RemoveAction] = [
             AddAction(**_for_delta_rs(line["add"])) for line in lines if "add" in line
         ]
         removed = [line["remove"] for line in lines if "remove" in line]
         self._check_removals(removed)
         chosen += [RemoveAction(**_removed_by_delta_rs(remove)) for remove in removed]
-        txn = next(line["txn"] for line in lines if "txn" in line)
+        places = [line["txn"] for line in lines if "txn" in line]
         properties = CommitProperties(
-            max_commit_retries=0, app_transactions=[Transaction(txn["appId"], txn["version"])]
+            max_commit_retries=0,
+            app_transactions=[Transaction(txn["appId"], txn["version"]) for txn in places],
         )
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         fault("delta.commit.before_put")
@@ -221,10 +244,10 @@ class DeltaCommits:
                 post_commithook_properties=hooks,
             )
         except CommitFailedError as error:
-            if self._folder.read(commit_name(state.version + 1)) is not None:
+            if self.folder.read(commit_name(state.version + 1)) is not None:
                 return False
             raise StorageError(
-                f"{self._who}: a commit to {self._folder.uri} failed\n  found: {error}\n"
+                f"{self.who}: a commit to {self.folder.uri} failed\n  found: {error}\n"
                 "  to fix: see that the store can be reached, with rights to write"
             ) from error
         fault("delta.commit.after_put")
@@ -235,8 +258,8 @@ class DeltaCommits:
         deleted_in = [remove["path"] for remove in removed if "deletionVector" in remove]
         if deleted_in:
             raise UserError(
-                f"{self._who}: files with deletion vectors cannot be replaced in a store\n"
-                f"  found: {self._folder.uri}/{deleted_in[0]}, and {len(deleted_in) - 1} others\n"
+                f"{self.who}: files with deletion vectors cannot be replaced in a store\n"
+                f"  found: {self.folder.uri}/{deleted_in[0]}, and {len(deleted_in) - 1} others\n"
                 "  to fix: REORG TABLE ... APPLY (PURGE) in Spark first, or overwrite with Spark"
             )
 
@@ -248,31 +271,23 @@ class DeltaCommits:
         if version % every:
             return
         module = import_for("deltalake", "delta", "a Delta table")
-        options = delta_options(self._folder, self._options)
+        options = delta_options(self.folder, self.options)
         fault("delta.commit.before_checkpoint")
         try:
             module.DeltaTable(
-                self._folder.uri, version=version, storage_options=options
+                self.folder.uri, version=version, storage_options=options
             ).create_checkpoint()
         except Exception as error:  # noqa: BLE001 - of a library; the commit is made
-            _LOG.warning("no checkpoint of %s at %d: %s", self._folder.uri, version, error)
+            _LOG.warning("no checkpoint of %s at %d: %s", self.folder.uri, version, error)
         with contextlib.suppress(StorageError):
-            self._folder.remove_drafts(self._folder.log_names())
-
-
-def _removal(add: Action, now_ms: int) -> Action:
-    """The action that removes a file."""
-    kept = ("path", "partitionValues", "size", "tags", "deletionVector")
-    there = {name: add[name] for name in kept if add.get(name) is not None}
-    more = {"deletionTimestamp": now_ms, "dataChange": True, "extendedFileMetadata": True}
-    return {**there, **more}
+            self.folder.remove_drafts(self.folder.log_names())
 
 
 def _removed_by_delta_rs(remove: Action) -> Action:
     """The arguments of a remove action of delta-rs."""
     return {
         "path": remove["path"],
-        "data_change": True,
+        "data_change": remove["dataChange"],
         "deletion_timestamp": remove["deletionTimestamp"],
         "size": remove.get("size"),
         "partition_values": remove.get("partitionValues"),
@@ -286,6 +301,6 @@ def _for_delta_rs(add: Action) -> Action:
         "size": add["size"],
         "partition_values": add["partitionValues"],
         "modification_time": add["modificationTime"],
-        "data_change": True,
+        "data_change": add["dataChange"],
         "stats": add["stats"],
     }

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -44,7 +44,7 @@ class DeltaFileWriter:
     ) -> None:
         """The rows' schema was found to fit the table."""
         self._folder, self._who = folder, who
-        self._partitions = metadata.partition_columns
+        self.partitions = metadata.partition_columns
         self._indexed = indexed_columns(metadata.names, metadata.configuration)
         types = {field["name"]: field for field in metadata.fields}
         self._needed = [n for n in schema.names if not types[n].get("nullable", True)]
@@ -54,7 +54,7 @@ class DeltaFileWriter:
                 for name in schema.names
             ]
         )
-        self._data = pa.schema([f for f in self._schema if f.name not in self._partitions])
+        self._data = pa.schema([f for f in self._schema if f.name not in self.partitions])
         own = delta_fields(schema, who=who)
         self._columns = {field["name"]: shown_type(field["type"]) for field in own}
 
@@ -65,7 +65,8 @@ class DeltaFileWriter:
         try:
             for group in groups:
                 rows = group.cast(self._schema)
-                self._check_nulls(rows)
+                where = f"the table {self._folder.uri} allows none"
+                refuse_nulls(rows, self._needed, who=self._who, why=where)
                 for values, part in self._parts(rows):
                     if values not in opened and len(opened) >= _OPEN_MAX:
                         files.append(opened.pop(next(iter(opened))).close())
@@ -83,34 +84,34 @@ class DeltaFileWriter:
 
     def remove(self, files: Sequence[TableFile]) -> None:
         """See `TableFileWriter.remove`."""
-        remote = self._folder.remote
-        for file in files:
-            with contextlib.suppress(Exception):  # VACUUM removes what is left.
-                if remote is None:
-                    os.unlink(file.path)
-                else:
-                    remote.at(file.path.removeprefix(f"{remote.root}/")).remove()
+        self._folder.remove([file.path for file in files])
+
+    def write_as(
+        self, groups: Iterable[pa.Table], name: str, partition: Mapping[str, str | None]
+    ) -> TableFile:
+        """Write rows of one partition, whose values are given as the log has them."""
+        file = self._file({column: partition.get(column) for column in self.partitions}, name)
+        try:
+            for group in groups:
+                file.write(group.cast(self._schema))
+            return file.close()
+        except BaseException:
+            file.abandon()
+            raise
 
     def _parts(self, rows: pa.Table) -> Iterable[tuple[tuple[Any, ...], pa.Table]]:
-        if not self._partitions:
+        if not self.partitions:
             return [((), rows)]
-        return by_values(rows, self._partitions)
-
-    def _check_nulls(self, rows: pa.Table) -> None:
-        for name in self._needed:
-            if rows[name].null_count:
-                raise UserError(
-                    f"{self._who}: column {name!r} has a null, and the table "
-                    f"{self._folder.uri} allows none\n"
-                    f"  found: {rows[name].null_count} nulls in {rows.num_rows} rows\n"
-                    f'  to fix: filter them out, as in filter("{name} IS NOT NULL")'
-                )
+        return by_values(rows, self.partitions)
 
     def _open(self, values: tuple[Any, ...], name: str) -> _DataFile:
         texts = {
             column: partition_text(value)
-            for column, value in zip(self._partitions, values, strict=True)
+            for column, value in zip(self.partitions, values, strict=True)
         }
+        return self._file(texts, name)
+
+    def _file(self, texts: dict[str, str | None], name: str) -> _DataFile:
         folders = {column: partition_folder(column, text) for column, text in texts.items()}
         for column, folder in folders.items():
             if len(folder) > _FOLDER_BYTES_MAX:
@@ -199,6 +200,17 @@ class _DataFile:
         if self._buffer is None:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
+
+
+def refuse_nulls(rows: pa.Table, names: Iterable[str], *, who: str, why: str) -> None:
+    """Refuse rows with a null in one of these columns."""
+    for name in names:
+        if rows[name].null_count:
+            raise UserError(
+                f"{who}: column {name!r} has a null, and {why}\n"
+                f"  found: {rows[name].null_count} nulls in {rows.num_rows} rows\n"
+                f'  to fix: filter them out, as in filter("{name} IS NOT NULL")'
+            )
 
 
 def partition_text(value: Any) -> str | None:  # noqa: ANN401 - of any column

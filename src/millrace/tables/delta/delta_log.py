@@ -121,21 +121,45 @@ def read_files(folder: TableFolder, version: int) -> list[Action]:
         for action in _checkpoint_actions(folder, checkpoint, _FILE_COLUMNS):
             apply_file(action, files)
     for number in commits:
-        # Within a commit, what is removed is removed first.
-        actions = list(_commit_actions(folder, number, with_files=True))
-        for kind in ("remove", "add"):
-            for action in actions:
-                if kind in action:
-                    apply_file({kind: action[kind]}, files)
+        apply_commit(_commit_actions(folder, number, with_files=True), files)
     return list(files.values())
+
+
+class FileList:
+    """The files of a table at one version after the other; each commit is read once."""
+
+    def __init__(self, folder: TableFolder) -> None:
+        """Reads nothing yet."""
+        self._folder = folder
+        self._version: int | None = None
+        self._files: dict[tuple[str, str], Action] = {}
+
+    def at(self, version: int) -> list[Action]:
+        """The add actions of all files of a version, which is not below the last one asked for."""
+        if self._version is None:
+            self._files = {file_key(add): add for add in read_files(self._folder, version)}
+        else:
+            for number in range(self._version + 1, version + 1):
+                apply_commit(_commit_actions(self._folder, number, with_files=True), self._files)
+        self._version = version
+        return list(self._files.values())
+
+
+def apply_commit(given: Iterable[Action], files: dict[tuple[str, str], Action]) -> None:
+    """Bring the files of a table up to date: within a commit, removals come first."""
+    actions = list(given)
+    for kind in ("remove", "add"):
+        for action in actions:
+            if kind in action:
+                apply_file({kind: action[kind]}, files)
 
 
 def apply_file(action: Action, files: dict[tuple[str, str], Action]) -> None:
     """Bring the files of a table up to date with an action."""
     if action.get("remove") is not None:
-        files.pop(_file_key(action["remove"]), None)
+        files.pop(file_key(action["remove"]), None)
     elif action.get("add") is not None:
-        files[_file_key(action["add"])] = action["add"]
+        files[file_key(action["add"])] = action["add"]
 
 
 def commit_name(version: int) -> str:
@@ -158,7 +182,16 @@ def deletion_id(action: Mapping[str, Any]) -> str:
     return f"{vector['storageType']}{vector['pathOrInlineDv']}{behind}"
 
 
-def _file_key(action: Mapping[str, Any]) -> tuple[str, str]:
+def removal(add: Action, now_ms: int) -> Action:
+    """The action that removes a file."""
+    kept = ("path", "partitionValues", "size", "tags", "deletionVector")
+    there = {name: add[name] for name in kept if add.get(name) is not None}
+    more = {"deletionTimestamp": now_ms, "dataChange": True, "extendedFileMetadata": True}
+    return {**there, **more}
+
+
+def file_key(action: Mapping[str, Any]) -> tuple[str, str]:
+    """What tells a file, with its deleted rows, from all others of a table."""
     return action["path"], deletion_id(action)
 
 

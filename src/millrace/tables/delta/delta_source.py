@@ -58,22 +58,15 @@ def delta_source(
             "  to fix: name the folder that has _delta_log"
         )
     _check_readable(state, where)
-    table = _Columns(state, where)
+    table = TableColumns(state, where)
     files = read_files(folder, state.version)
     if not files:
         return pa.schema([(field.name, field.type) for field in table.fields])
-    listed = [_snapshot_file(add, folder, table, where, options) for add in files]
-    return table_source(
-        listed,
-        table.fields,
-        ids=table.ids,
-        partitions=state.metadata.partition_columns,
-        bounds=_bounds(files, listed, table),
-        access=options,
-    )
+    listed = [snapshot_file(add, folder, table, where, options) for add in files]
+    return table.source(listed, options, bounds=file_bounds(files, listed, table))
 
 
-class _Columns:
+class TableColumns:
     """The columns of a table, with their names in files and in the log."""
 
     def __init__(self, state: TableState, where: str) -> None:
@@ -94,6 +87,23 @@ class _Columns:
             for field in self.fields
             if field.name == name
         ]
+
+    def source(
+        self,
+        files: Sequence[SnapshotFile],
+        options: StorageOptions,
+        *,
+        bounds: pa.Table | None = None,
+    ) -> FileSource:
+        """The rows of files of the table."""
+        return table_source(
+            files,
+            self.fields,
+            ids=self.ids,
+            partitions=[name for name, _, _ in self.partitions],
+            bounds=bounds,
+            access=options,
+        )
 
     def _physical(self, field: Mapping[str, Any]) -> str:
         if not self.is_mapped:
@@ -134,9 +144,10 @@ def _check_readable(state: TableState, where: str) -> None:
         )
 
 
-def _snapshot_file(
-    add: Action, folder: TableFolder, table: _Columns, where: str, options: StorageOptions
+def snapshot_file(
+    add: Action, folder: TableFolder, table: TableColumns, where: str, options: StorageOptions
 ) -> SnapshotFile:
+    """A data file, as an add action of the log describes it."""
     path = unquote(add["path"])
     if path.startswith(("file:", "/")):
         path = local_table(path)
@@ -196,12 +207,16 @@ def _time(text: str, kind: pa.DataType) -> datetime:
     return value.astimezone(UTC)
 
 
-def _bounds(
-    files: Sequence[Action], listed: Sequence[SnapshotFile], table: _Columns
+def file_bounds(
+    files: Sequence[Action],
+    listed: Sequence[SnapshotFile],
+    table: TableColumns,
+    *,
+    with_partitions: bool = False,
 ) -> pa.Table | None:
-    """What the log says of the values in files."""
+    """What the log says of the values in files; the values of partitions too, if that is asked."""
     stats = [_statistics(add) for add in files]
-    if not any(stats):
+    if not (any(stats) or with_partitions):
         return None
     columns: dict[str, pa.Array] = {
         PATH: pa.array([file.path for file in listed], pa.string()),
@@ -219,6 +234,10 @@ def _bounds(
             columns[named(field.name)] = pa.array(values, field.type)
         counts = [(each.get("nullCount") or {}).get(physical) for each in stats]
         columns[nulls_of(field.name)] = pa.array(map(_count, counts), pa.int64())
+    if with_partitions:
+        for number, (name, _, kind) in enumerate(table.partitions):
+            values = [file.partition[number] for file in listed]
+            columns[low_of(name)] = columns[high_of(name)] = pa.array(values, kind)
     return pa.table(columns)
 
 

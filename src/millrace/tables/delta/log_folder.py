@@ -19,13 +19,14 @@ import pyarrow.parquet as pq
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.faults import fault
-from millrace.storage.file_systems import RemotePath, is_remote, remote_path, storage_answers
+from millrace.storage.file_systems import is_remote, remote_path
 from millrace.storage.local import sync_folder
+from millrace.storage.remote_paths import RemotePath, storage_answers
 from millrace.storage.storage_options import StorageOptions
 from millrace.storage.store import storage_errors
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileInfo
+    pass
 
 LOG: Final = "_delta_log"
 _DRAFT: Final = ".millrace-"
@@ -73,10 +74,17 @@ class TableFolder:
         if self.remote is None:
             return [path for path in paths if not os.path.isfile(path)]
         start = f"{self.remote.root}/"
-        keys = [self.remote.at(path.removeprefix(start)).path for path in paths]
-        with storage_answers("looking at files of", self.uri):
-            infos: list[FileInfo] = self.remote.files.get_file_info(keys)
-        return [path for path, info in zip(paths, infos, strict=True) if not info.is_file]
+        there = self.remote.are_there([path.removeprefix(start) for path in paths])
+        return [path for path, is_there in zip(paths, there, strict=True) if not is_there]
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove data files that no version names, as far as that is possible: or VACUUM does."""
+        for path in paths:
+            with contextlib.suppress(Exception):
+                if self.remote is None:
+                    os.unlink(path)
+                else:
+                    self.remote.at(path.removeprefix(f"{self.remote.root}/")).remove()
 
     def create(self, name: str, data: bytes) -> bool:
         """On a disk: make a file of the log, durably, unless the name is taken."""

@@ -27,6 +27,7 @@ _WRITTEN: Final = frozenset(
 )
 """Features that a table may list. What some of them can ask for is refused where it is used."""
 _WRITER_MAX: Final = 7
+CHANGE_FEED: Final = "delta.enableChangeDataFeed"
 _FIELD_FEATURES: Final = {
     "delta.invariants": "an invariant",
     "delta.generationExpression": "a generation expression (generatedColumns)",
@@ -51,6 +52,17 @@ def check_writable(state: TableState, *, who: str, where: str) -> None:
             raise _refused(who, where, f"a constraint (checkConstraints): {name}")
     for field in metadata.fields:
         _check_field(field, who=who, where=where)
+
+
+def check_replaceable(state: TableState, *, who: str, where: str) -> None:
+    """Refuse a table whose rows may not be taken out, or of which each change is recorded."""
+    for name, feature in (("delta.appendOnly", "appendOnly"), (CHANGE_FEED, "changeDataFeed")):
+        if state.metadata.configuration.get(name, "").lower() == "true":
+            raise UserError(
+                f"{who}: rows of {where} cannot be replaced\n"
+                f"  found: {name} is true ({feature})\n"
+                "  to fix: append, switch that off, or write with Spark"
+            )
 
 
 def _check_field(field: Mapping[str, Any], *, who: str, where: str) -> None:

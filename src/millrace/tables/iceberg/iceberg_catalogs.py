@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _WHAT: Final = "reading or writing an Iceberg table"
 _METADATA: Final = ".metadata.json"
 _SHOWN_MAX: Final = 300
+_DEFAULT: Final = "default"
+"""The catalog that pyiceberg takes if none is named."""
 CATALOG_FOR_WRITING: Final = "an Iceberg table is written to by its name in a catalog"
 
 
@@ -71,6 +73,13 @@ def load_catalog(catalog: object, table: str) -> Catalog:
 def is_place(table: str) -> bool:
     """Whether a text is the place of a table, not its name in a catalog."""
     return "/" in table or table.endswith(_METADATA)
+
+
+def is_configured(table: str) -> bool:
+    """Whether a table is a place, or pyiceberg is configured with a catalog that it can be in."""
+    from pyiceberg.catalog import list_catalogs  # noqa: PLC0415 - an extra brings it
+
+    return is_place(table) or _first_name(table) is not None or _DEFAULT in list_catalogs()
 
 
 def within(table: str, catalog: object) -> str:

@@ -21,12 +21,14 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from millrace.errors import Conflict, DataLost, MillraceError, StorageError, UserError
 from millrace.faults import fault
 from millrace.scan.source import of_each
 from millrace.tables.iceberg.data_file_texts import described, spec_of
 from millrace.tables.iceberg.iceberg_catalogs import without_values
+from millrace.tables.iceberg.iceberg_history import expired_snapshots, sharing_snapshots
 from millrace.tables.table_port import TableCommit, TableFile
 
 if TYPE_CHECKING:
@@ -46,9 +48,11 @@ class _PlaceMoved(ValidationException):
 class _FencedTransaction(Transaction):
     """Looks at the place again before each try that follows a commit of others."""
 
-    def __init__(self, table: Table, is_mine: Callable[[Table], bool]) -> None:
+    def __init__(
+        self, table: Table, is_mine: Callable[[Table], bool], keep_snapshots: int | None
+    ) -> None:
         super().__init__(table)
-        self._is_mine = is_mine
+        self._is_mine, self._keep_snapshots = is_mine, keep_snapshots
         self._known: tuple[TableMetadata, tuple[Any, ...], TableMetadata] | None = None
         self.tries = 1
 
@@ -71,7 +75,18 @@ class _FencedTransaction(Transaction):
         if not self._is_mine(self._table):
             raise _PlaceMoved("the place moved")
         self.tries += 1
+        self._updates = tuple(u for u in self._updates if not isinstance(u, RemoveSnapshotsUpdate))
         super()._rebuild_snapshot_updates()
+        self.expire()
+
+    def expire(self) -> None:
+        """Remove old snapshots of the table in the same commit."""
+        if self._keep_snapshots is None:
+            return
+        old = expired_snapshots(self.table_metadata, self._keep_snapshots)
+        if old:
+            update = RemoveSnapshotsUpdate(snapshot_ids=old)  # type: ignore[call-arg]
+            self._stage((update,))
 
 
 def add_files(
@@ -93,6 +108,8 @@ class IcebergCommits:
     name: str
     application: str
     catalog: Any = None
+    keep_snapshots: int | None = None
+    """How many snapshots of the table to keep; None for all."""
 
     @property
     def property_name(self) -> str:
@@ -127,7 +144,7 @@ class IcebergCommits:
 
         Without a place, it is committed whatever the place is, and none is set.
         """
-        with self._errors():
+        with self._errors(), sharing_snapshots():
             return self._commit(stage, files, before, place)
 
     def _commit(
@@ -145,13 +162,14 @@ class IcebergCommits:
             table = self.load()
             if not is_mine(table):
                 return None
-            transaction = _FencedTransaction(table, is_mine)
+            transaction = _FencedTransaction(table, is_mine, self.keep_snapshots)
             self._check_specs(files, table.metadata.default_spec_id)
             self._check_files(files, table)
             try:
                 stage(transaction)
                 if place is not None:
                     transaction.set_properties({self.property_name: str(place)})
+                transaction.expire()
                 fault("iceberg.commit.before_catalog")
                 made = transaction.commit_transaction().metadata.current_snapshot_id
             except _PlaceMoved:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.extras import import_for
+from millrace.names import shown
 from millrace.storage.storage_options import StorageOptions
 from millrace.tables.iceberg.iceberg_catalogs import (
     CATALOG_FOR_WRITING,
@@ -22,15 +23,23 @@ from millrace.tables.iceberg.iceberg_catalogs import (
     opening,
     within,
 )
-from millrace.tables.table_port import TableCommits, TableFileWriter
+from millrace.tables.row_choice import KeyRowsMaker
+from millrace.tables.table_port import TableFileWriter
+from millrace.text import is_whole
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
+    from millrace.tables.iceberg.iceberg_commits import IcebergCommits
+
 _WHAT: Final = "writing to an Iceberg table"
+_KEPT_MAX: Final = 1_000_000
 _MADE_WITH: Final = {"commit.manifest-merge.enabled": "true"}
 """A table with many commits keeps few manifests, so that each commit reads and writes few."""
+
+_SHORT_HISTORY: Final = {"write.metadata.delete-after-commit.enabled": "true"}
+"""The last 100 metadata files are kept then, pyiceberg's and Spark's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +51,10 @@ class IcebergTarget:
     catalog_type: type[Catalog] = field(repr=False)
     properties: StorageOptions
     """Of the catalog. As options of storage they travel to tasks apart from what Spark writes."""
+    keep_snapshots: int | None = None
+    """How many snapshots a commit leaves in the table; None for all."""
     method: str = "sink_iceberg"
+    keys: tuple[str, ...] = ()
 
     @property
     def where(self) -> str:
@@ -62,7 +74,7 @@ class IcebergTarget:
                 table = catalog.load_table(self.table)
             except NoSuchTableError:
                 try:
-                    table = catalog.create_table(self.table, schema, properties=_MADE_WITH)
+                    table = catalog.create_table(self.table, schema, properties=self._made_with)
                 except TableAlreadyExistsError:  # Somebody else made it just now.
                     table = catalog.load_table(self.table)
             check_rows(schema, table, who=who)
@@ -77,12 +89,25 @@ class IcebergTarget:
             check_rows(schema, table, who=who)
             return IcebergFiles(table.metadata, table.io)
 
-    def commits(self, application: str, config: Config) -> TableCommits:
+    def commits(
+        self, application: str, config: Config, key_rows: KeyRowsMaker | None = None
+    ) -> IcebergCommits:
         """See `TableTarget.commits`."""
-        del config
+        del config, key_rows
         from millrace.tables.iceberg.iceberg_commits import IcebergCommits  # noqa: PLC0415
 
-        return IcebergCommits(self.load, self.table, application, self.properties.given())
+        return IcebergCommits(
+            self.load, self.table, application, self.properties.given(), self.keep_snapshots
+        )
+
+    def upkeep(self, config: Config) -> None:
+        """See `TableTarget.upkeep`: pyiceberg rewrites no files."""
+        del config
+
+    @property
+    def _made_with(self) -> dict[str, str]:
+        """The properties of a table that is made."""
+        return _MADE_WITH if self.keep_snapshots is None else _MADE_WITH | _SHORT_HISTORY
 
     def load(self) -> Table:
         """The table as it is now."""
@@ -92,7 +117,13 @@ class IcebergTarget:
         return self.catalog_type(self.catalog_name, **self.properties.given())
 
 
-def target_of(table: Any, catalog: object, *, call: str) -> IcebergTarget:  # noqa: ANN401 - checked
+def target_of(
+    table: Any,  # noqa: ANN401 - checked
+    catalog: object,
+    *,
+    call: str,
+    keep_snapshots: int | None = None,
+) -> IcebergTarget:
     """The table that a call names, in a catalog that takes commits."""
     import_for("pyiceberg.io.pyarrow", "iceberg", _WHAT)
     if not isinstance(table, str) or "." not in table or is_place(table):
@@ -100,7 +131,14 @@ def target_of(table: Any, catalog: object, *, call: str) -> IcebergTarget:  # no
             f"{call}: {CATALOG_FOR_WRITING}\n  found: {table!r}\n"
             '  to fix: give "db.table", and catalog='
         )
+    if keep_snapshots is not None and not is_whole(keep_snapshots, 1, _KEPT_MAX):
+        raise UserError(
+            f"{call}: keep_snapshots is {shown(keep_snapshots)}\n"
+            "  to fix: give a whole number from 1 on, or leave it out to keep all"
+        )
     with opening(table, catalog, call):
         opened = load_catalog(catalog, table)
     properties = StorageOptions(tuple(sorted(opened.properties.items())))
-    return IcebergTarget(within(table, catalog), opened.name, type(opened), properties)
+    return IcebergTarget(
+        within(table, catalog), opened.name, type(opened), properties, keep_snapshots
+    )

@@ -74,10 +74,12 @@ class IcebergWrite:
 
     def upsert(self, rows: pa.Table) -> int | None:
         """Replace rows with equal keys, and add the others."""
+        from millrace.tables.iceberg.iceberg_writer import as_required  # noqa: PLC0415 - an extra
 
         def stage(transaction: Transaction) -> None:
             if rows.num_rows:
-                transaction.upsert(rows, join_cols=self._keys)
+                made = as_required(rows, transaction.table_metadata)
+                transaction.upsert(made, join_cols=self._keys)
 
         return self._commit(stage, ())
 
@@ -93,10 +95,7 @@ class IcebergWrite:
         return [self.keys] if isinstance(self.keys, str) else list(self.keys)
 
     def _commits(self) -> IcebergCommits:
-        name = f"once/{self.once}"
-        return IcebergCommits(
-            self.target.load, self.target.table, name, self.target.properties.given()
-        )
+        return self.target.commits(f"once/{self.once}", Config())
 
 
 def _remove_replaced(transaction: Transaction, files: Sequence[TableFile]) -> None:

@@ -84,10 +84,7 @@ class IcebergFiles:
 
     def write(self, groups: Iterable[pa.Table], name: str) -> list[TableFile]:
         """See `TableFileWriter.write`."""
-        rows = pa.concat_tables(groups)
-        schema = _as_required(rows.schema, self.metadata)
-        _check_nulls(rows, schema)
-        rows = rows.cast(schema)
+        rows = as_required(pa.concat_tables(groups), self.metadata)
         begun: list[str] = []
         try:
             with storage_errors("writing files of an Iceberg table"):
@@ -167,7 +164,9 @@ def _check_nulls(rows: pa.Table, schema: pa.Schema) -> None:
             )
 
 
-def _as_required(schema: pa.Schema, metadata: TableMetadata) -> pa.Schema:
-    """The columns of rows, required where the table requires them."""
+def as_required(rows: pa.Table, metadata: TableMetadata) -> pa.Table:
+    """Rows whose columns are required where the table requires them."""
     required = {field.name for field in metadata.schema().fields if field.required}
-    return pa.schema([field.with_nullable(field.name not in required) for field in schema])
+    columns = [field.with_nullable(field.name not in required) for field in rows.schema]
+    _check_nulls(rows, pa.schema(columns))
+    return rows.cast(pa.schema(columns))

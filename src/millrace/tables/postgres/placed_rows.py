@@ -29,6 +29,14 @@ _COLUMNS: Final = """(
 
 
 @dataclass(frozen=True, slots=True)
+class _Moved:
+    """The place moved."""
+
+    transaction: int | None
+    """The number of the transaction; None if its answer was lost."""
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where a unit is, and which of its writers this is."""
 
@@ -73,16 +81,19 @@ class PlacedRows:
         fault("postgres.take.after")
         return self._place.offset
 
-    def commit(self, rows: pa.Table, offset: int) -> None:
-        """Bring rows into the table and move the place to `offset`; `LeaseLost` if overtaken."""
+    def commit(self, rows: pa.Table, offset: int) -> int | None:
+        """Bring rows into the table and move the place to `offset`; `LeaseLost` if overtaken.
 
-        def work(session: Session) -> int:
+        Returns the number of the transaction (`xmin` of its rows); None if the answer was lost.
+        """
+
+        def work(session: Session) -> _Moved:
             self._bring(session, rows)
             fault("postgres.commit.after_rows")
             moved = session.rows(
                 f"UPDATE {self._places} SET place = $1, rows = rows + $2, changed_at = now() "
                 "WHERE application = $3 AND unit = $4 AND epoch = $5 "
-                "AND place IS NOT DISTINCT FROM $6 RETURNING place",
+                "AND place IS NOT DISTINCT FROM $6 RETURNING txid_current()",
                 [
                     offset,
                     rows.num_rows,
@@ -95,9 +106,9 @@ class PlacedRows:
             if not moved:
                 raise self._overtaken()
             fault("postgres.commit.before")
-            return offset
+            return _Moved(int(moved[0][0]))
 
-        def is_done(session: Session) -> int | None:
+        def is_done(session: Session) -> _Moved | None:
             found = session.rows(
                 f"SELECT epoch, place FROM {self._places} WHERE application = $1 AND unit = $2",
                 [self._application, self._unit],
@@ -105,11 +116,12 @@ class PlacedRows:
             there = Place(*found[0]) if found else None
             if there is None or there.epoch != self._place.epoch:
                 raise self._overtaken()
-            return offset if there.offset == offset else None
+            return _Moved(None) if there.offset == offset else None
 
-        self._database.transaction(work, is_done)
+        done = self._database.transaction(work, is_done)
         fault("postgres.commit.after")
         self._place = Place(self._place.epoch, offset)
+        return done.transaction
 
     def _overtaken(self) -> LeaseLost:
         return LeaseLost(

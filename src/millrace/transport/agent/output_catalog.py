@@ -17,8 +17,9 @@ from millrace.errors import StorageError, UserError
 from millrace.ids import Attempt, AttemptId, Latest, MapTaskId
 from millrace.scan.source import has_content
 from millrace.shuffle import reader, reuse
-from millrace.shuffle.index import MapTaskIndex, PartitionMeta
+from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.known_outputs import KnownOutputs
+from millrace.shuffle.partition_entries import PartitionMeta
 from millrace.storage import layout
 from millrace.storage.local import LocalStore
 from millrace.transport.agent.agent_messages import ByteRange, Search, Ticket, WhichAttempt

@@ -8,8 +8,9 @@ Missing bytes are never taken for empty.
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -22,7 +23,9 @@ from millrace.durations import ms
 from millrace.errors import AgentUnreachable, MillraceError, Retriable, UserError
 from millrace.ids import LATEST, Attempt, AttemptId, FolderId, Latest, MapTaskId
 from millrace.shuffle import reader
-from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_json
+from millrace.shuffle.fetch_counts import FetchCounts
+from millrace.shuffle.index import MapTaskIndex, decode_json
+from millrace.shuffle.partition_entries import PartitionMeta
 from millrace.text import human_bytes
 from millrace.transport.agent import agent_messages
 from millrace.transport.agent.agent_addresses import AddressOf
@@ -36,11 +39,11 @@ from millrace.transport.agent.agent_messages import (
     Ticket,
     WhichAttempt,
 )
+from millrace.transport.agent.host_fetches import Delivery, HostFetches, PartitionRequest
 from millrace.transport.agent.landing import Landing, landing
 from millrace.transport.flight.flight_calls import CallCut, CallRefused
 
 Answer = TypeVar("Answer")
-PartitionRequest = tuple[FolderId, AttemptId, PartitionMeta]
 _LOG: Final = logging.getLogger(__name__)
 _SEARCHES_MAX: Final = 256
 
@@ -99,6 +102,12 @@ class Agents:
         self._address_of = address_of
         self._temporary_folder = temporary_folder
         self._sleep = sleep
+        self._counts, self._counting = FetchCounts(), threading.Lock()
+
+    @property
+    def counts(self) -> FetchCounts:
+        """What was fetched so far."""
+        return self._counts
 
     def index(self, folder: FolderId, attempt: AttemptId) -> MapTaskIndex:
         """The index of an attempt."""
@@ -157,17 +166,18 @@ class Agents:
     def fetch_all(self, requests: Iterable[PartitionRequest]) -> Iterator[pa.Buffer]:
         """The checked bytes of many partitions, in the order of the requests.
 
-        Those in one folder are fetched together, as far as memory allows: a call alone
-        takes longer than it takes to send a small partition.
+        Several hosts are asked at once, and ahead of the reader as far as memory allows. Ranges in
+        one folder are fetched together: a call alone takes longer than to send a small range.
         """
-        for window in self._windows(requests):
-            fetched: dict[int, pa.Buffer] = {}
-            folders = sorted({folder for folder, _, _ in window})
-            for folder in folders:
-                here = {n: request for n, request in enumerate(window) if request[0] == folder}
-                fetched.update(zip(here, self._fetch_group(folder, here.values()), strict=True))
-            for number in range(len(window)):
-                yield fetched.pop(number)
+        config = self.config
+        return HostFetches(
+            requests,
+            self._fetch_group,
+            lambda seconds: self._count(FetchCounts(waits=1, waited_s=seconds)),
+            hosts_at_once=config.fetch_hosts_at_once,
+            bytes_max=config.fetch_memory_bytes_max,
+            ranges_max=config.fetch_ranges_max,
+        ).buffers()
 
     def close(self) -> None:
         """Close connections."""
@@ -186,36 +196,21 @@ class Agents:
             doing=f"asking for {action}",
         )
 
-    def _windows(self, requests: Iterable[PartitionRequest]) -> Iterator[list[PartitionRequest]]:
-        """The requests that are fetched together, before the first answer is returned."""
-        window: list[PartitionRequest] = []
-        window_bytes = 0
-        for request in requests:
-            size = request[2].bytes
-            too_many = len(window) >= self.config.fetch_ranges_max
-            if window and (too_many or window_bytes + size > self.config.fetch_memory_bytes_max):
-                yield window
-                window, window_bytes = [], 0
-            window.append(request)
-            window_bytes += size
-        if window:
-            yield window
-
     def _fetch_group(
-        self, folder: FolderId, group: Collection[PartitionRequest]
-    ) -> list[pa.Buffer]:
+        self, folder: FolderId, group: Sequence[PartitionRequest], delivery: Delivery
+    ) -> None:
         landings = [self._landing(meta) for _, _, meta in group]
         parts = [
             FetchedPartition(attempt, meta, landing_, xxhash.xxh3_64())
             for (_, attempt, meta), landing_ in zip(group, landings, strict=True)
         ]
+        left = dict(enumerate(parts))
         self._try(
             folder,
-            lambda address: self._go_on(address, folder, parts),
+            lambda address: self._go_on(address, folder, left, delivery),
             doing=f"fetching {len(parts)} partitions",
             got=lambda: sum(landing_.got for landing_ in landings),
         )
-        return [part.finish(folder) for part in parts]
 
     def _landing(self, meta: PartitionMeta) -> Landing:
         return landing(
@@ -224,21 +219,38 @@ class Agents:
             folder=self._temporary_folder,
         )
 
-    def _go_on(self, address: str, folder: FolderId, parts: Sequence[FetchedPartition]) -> None:
-        """Fetch what is still missing."""
-        missing = [part for part in parts if part.left]
-        if not missing:
+    def _go_on(
+        self,
+        address: str,
+        folder: FolderId,
+        left: dict[int, FetchedPartition],
+        delivery: Delivery,
+    ) -> None:
+        """Fetch what is still missing, and deliver each range as soon as it is whole."""
+        for position in [n for n, part in left.items() if not part.left]:
+            delivery.deliver(position, left.pop(position).finish(folder))
+        if not left:
             return
-        ranges = tuple(part.range() for part in missing)
-        left = sum(part.left for part in missing)
-        ticket = Ticket(ranges, self.config.fetch_chunk_bytes)
-        with closing(self.calls.chunks(address, folder, ticket, bytes_left=left)) as chunks:
-            for part in missing:
+        ticket = Ticket(
+            tuple(part.range() for part in left.values()), self.config.fetch_chunk_bytes
+        )
+        size = sum(part.left for part in left.values())
+        self._count(FetchCounts(calls=1))
+        with closing(self.calls.chunks(address, folder, ticket, bytes_left=size)) as chunks:
+            for position, part in list(left.items()):
                 while part.left:
+                    delivery.check()
                     chunk = next(chunks, None)
                     if chunk is None:
                         raise CallCut("the stream ended early")
                     part.take(chunk)
+                data = left.pop(position).finish(folder)
+                self._count(FetchCounts(bytes=data.size, ranges=1, hosts=(folder,)))
+                delivery.deliver(position, data)
+
+    def _count(self, more: FetchCounts) -> None:
+        with self._counting:
+            self._counts += more
 
     def _try(
         self,

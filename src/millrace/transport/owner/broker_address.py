@@ -1,23 +1,19 @@
-"""The brokers that can keep a workspace's journals, by address: embedded, memory or Kafka."""
+"""The brokers that can keep a workspace's journals, by address: embedded, memory or Kafka.
+
+A broker is loaded when it is opened: most processes join one, and many live for a second.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.journal.broker import Broker
-from millrace.journal.embedded.embedded_broker import EmbeddedBroker
-from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
-from millrace.journal.embedded.segment_reader import LEDGER
-from millrace.journal.ledger_log.decision_log import DecisionLog
-from millrace.journal.ledger_log.log_broker import LogBroker
 from millrace.journal.ledger_log.postgres_log import SCHEME, PostgresLog, shown_address
-from millrace.journal.ledger_log.store_log import StoreLog
-from millrace.journal.memory import MemoryBroker
 from millrace.names import shown
 from millrace.storage import documents
 from millrace.storage.documents import Document
@@ -29,6 +25,11 @@ from millrace.transport.flight.tls import own_certificate
 from millrace.transport.owner.journal_owner import OwnedWorkspace, OwnerUpkeep
 from millrace.transport.owner.owner_endpoint import READ_ONLY
 from millrace.transport.owner.owner_life import LifeWatch, OpenLog
+
+if TYPE_CHECKING:
+    from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
+    from millrace.journal.ledger_log.decision_log import DecisionLog
+    from millrace.journal.ledger_log.log_broker import LogBroker
 
 EMBEDDED: Final = "embedded"
 ELSEWHERE: Final = "embedded://"
@@ -126,6 +127,8 @@ def recorded_ledger(store: Store) -> str | None:
 def decision_log(store: Store, workspace_id: str, ledger: str, config: Config) -> DecisionLog:
     """The log of a workspace's journals. Nothing is made or read yet."""
     if ledger == FILES:
+        from millrace.journal.ledger_log.store_log import StoreLog  # noqa: PLC0415 - see above
+
         return StoreLog(store, FOLDER, config)
     return PostgresLog(ledger, workspace_id, config)
 
@@ -136,6 +139,8 @@ def _log_opener(
     """How to take journals over whose ledger is a log."""
 
     def take_over(known_end: int, epoch_seen: int | None) -> LogBroker:
+        from millrace.journal.ledger_log.log_broker import LogBroker  # noqa: PLC0415 - see above
+
         log = decision_log(store, workspace_id, ledger, config)
         if isinstance(store, LocalStore):
             store.path(FOLDER)  # A link that leads elsewhere is refused.
@@ -167,7 +172,7 @@ def opener(
     if is_embedded(kind):
         return lambda: _open_embedded(LocalStore(path), kind, folder, config, accept_loss)
     if kind == MEMORY:
-        return lambda: MemoryBroker(config)
+        return lambda: _open_memory(config)
 
     def open_kafka() -> Broker:
         try:
@@ -181,6 +186,12 @@ def opener(
         return broker
 
     return open_kafka
+
+
+def _open_memory(config: Config) -> Broker:
+    from millrace.journal.memory import MemoryBroker  # noqa: PLC0415 - see above
+
+    return MemoryBroker(config)
 
 
 def recorded(store: Store) -> str | None:
@@ -221,6 +232,9 @@ def _open_embedded(
     store: LocalStore, kind: str, folder: str, config: Config, accept_loss: AcceptLoss
 ) -> Broker:
     """Open the one folder of a workspace's journals; a second is never begun."""
+    from millrace.journal.embedded.embedded_broker import EmbeddedBroker  # noqa: PLC0415 - see above
+    from millrace.journal.embedded.segment_reader import LEDGER  # noqa: PLC0415 - see above
+
     home = recorded(store)
     gone = kind != EMBEDDED and not os.path.exists(os.path.join(folder, LEDGER))
     if home is not None and (home != kind or gone):

@@ -32,7 +32,7 @@ from millrace.journal.core.values import (
     SegmentFile,
 )
 from millrace.journal.core.write_grants import GrantRequest, StampedRun
-from millrace.journal.direct_reads import DirectReader, SpotUnreadable
+from millrace.journal.direct_reads import AheadOfSpots, DirectReader, SpotUnreadable
 from millrace.journal.direct_writes import DirectWriter, direct_size
 from millrace.journal.embedded.ledger.ledger_port import STAMP_BYTES
 from millrace.journal.kafka.kafka_messages import HeldRows
@@ -63,6 +63,8 @@ class DirectBytes:
         self._kept = KeptRanges[bytes](caller.config.journal_reader_kept_bytes_max)
         self._sends_until = 0.0
         """Until then rows are sent: this process could not write."""
+        self._ahead: dict[tuple[str, str], AheadOfSpots] = {}
+        """By the place in a bucket where files are."""
         self._kafka = KafkaAccess(caller.config, broker)
 
     def publish(self, request: Publish) -> Published | None:
@@ -169,11 +171,12 @@ class DirectBytes:
         if not isinstance(place, DirectPlace) or not place.store.remote:
             return None
         folder, name = os.path.split(path)
+        put_at_ms = place.store.now_ms()
         try:
             place.store.keep(folder, f"{place.folder}/{ADOPTED}", [name], sync=True)
         except StorageError:
             return None
-        return replace(file, path=f"{ADOPTED}/{name}")
+        return replace(file, path=f"{ADOPTED}/{name}", put_at_ms=put_at_ms)
 
     def read(self, request: ReadRequest) -> Fetched | None:
         """Read a journal, what is in files by this process; None if the owner is to read."""
@@ -208,9 +211,8 @@ class DirectBytes:
         fetch = self._fetcher(request)
         if fetch is None:
             return None
-        rows: ManyRows = self._caller.call(CALLS["locate"], {"request": request})
         try:
-            return fetch(rows)
+            return fetch(self._locate(request))
         except SpotUnreadable as error:
             # Truncated or merged meanwhile, or lost: the owner knows which.
             _log.debug("the owner is asked to read: %s", error)
@@ -225,11 +227,34 @@ class DirectBytes:
             return None if clients is None else partial(self._kafka.read, clients, limits=limits)
         if place is None:
             return None
-        return DirectReader(place.store, place.folder, self._kept).fetch
+        if not place.store.remote:
+            return DirectReader(place.store, place.folder, self._kept).fetch
+        ahead = self._ahead_at(place)
+        reader = DirectReader(place.store, place.folder, self._kept, ahead)
+
+        def fetch(rows: ManyRows) -> ManyRows:
+            ahead.has_read(request, rows)
+            return reader.fetch(rows)
+
+        return fetch
+
+    def _locate(self, request: ReadRequest) -> ManyRows:
+        rows: ManyRows = self._caller.call(CALLS["locate"], {"request": request})
+        return rows
+
+    def _ahead_at(self, place: DirectPlace) -> AheadOfSpots:
+        key = (place.store.root, place.folder)
+        ahead = self._ahead.get(key)
+        if ahead is None:
+            made = AheadOfSpots(place.store, place.folder, self._caller.config, self._locate)
+            ahead = self._ahead.setdefault(key, made)
+        return ahead
 
     def close(self) -> None:
         """Close the files."""
         self._kept.clear()
+        for ahead in self._ahead.values():
+            ahead.pieces.close()
         writers, self._writers = self._writers, {}
         for writer in writers.values():
             writer.close()

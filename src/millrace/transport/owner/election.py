@@ -54,7 +54,8 @@ class Joining:
         mark, endpoint = self._where.mark(), self._where.owner()
         if endpoint is not None and endpoint.epoch >= epoch_min:
             pong = self._reach(endpoint.address, endpoint, deadline, epoch_min)
-            return FlightLink(self.flight, endpoint.address, pong, mark, self._silence())
+            silence = self._silence()
+            return FlightLink(self.flight, endpoint.address, pong, mark, silence, is_seen=True)
         if self._where.address is not None:
             pong = self._reach(self._where.address, None, deadline, epoch_min)
             return FlightLink(self.flight, self._where.address, pong, mark)

@@ -18,6 +18,7 @@ from typing import Any, Final, Self, Unpack
 
 import pyarrow as pa
 
+from millrace.errors import Conflict, WorkspaceUnknown
 from millrace.journal.broker import Broker
 from millrace.journal.core import row_format
 from millrace.journal.core.call_arguments import check_arguments
@@ -55,6 +56,9 @@ from millrace.wakeup import WakeUp, is_main
 
 OWNER_READ_BYTES_MAX: Final = 4 * MIB
 """About how many bytes a read through the owner returns, unless the caller says otherwise."""
+
+_EPOCH_TRIES: Final = 100
+"""How often a lease may change between a look at its epoch and the call, before that is told."""
 
 
 class JoinedBroker(Broker):
@@ -214,6 +218,19 @@ class JoinedBroker(Broker):
             appended = self._ask(CALLS["append_stamped"], arguments)
         return appended
 
+    def acquire(
+        self, name: str, holder: str, *, lease_ms: int | None = None, after: int | None = None
+    ) -> Lease:
+        """See `Broker.acquire`. A try of this call that comes late takes the lease from nobody."""
+        given = {"name": name, "holder": holder, "lease_ms": lease_ms}
+        lease: Lease = self._ask_in_order(CALLS["acquire"], given, after)
+        return lease
+
+    def fence(self, name: str, *, after: int | None = None) -> int:
+        """See `Broker.fence`. A try of this call that comes late ends no newer epoch."""
+        epoch: int = self._ask_in_order(CALLS["fence"], {"name": name}, after)
+        return epoch
+
     def publish(self, request: Publish) -> Published:
         """See `Broker.publish`: large rows are written into the workspace where it is seen."""
         check_arguments("publish", {"request": request})
@@ -266,6 +283,26 @@ class JoinedBroker(Broker):
         if "bytes_max" in arguments:
             arguments["bytes_max"] = arguments["bytes_max"] or OWNER_READ_BYTES_MAX
         return self._caller.call(call, arguments)
+
+    def _ask_in_order(self, call: BrokerCall, given: dict[str, Any], after: int | None) -> Any:  # noqa: ANN401 - the contract types it
+        """Ask for a new epoch of a lease; a try that comes after another change does nothing."""
+        check_arguments(call.name, given)
+        tries_left = _EPOCH_TRIES if after is None else 1
+        while True:
+            tries_left -= 1
+            expected = self._epoch_of(given["name"]) if after is None else after
+            try:
+                return self._ask(call, {**given, "after": expected})
+            except Conflict:
+                # Somebody else, or an earlier try of this call whose answer was lost.
+                if not tries_left:
+                    raise
+
+    def _epoch_of(self, lease: str) -> int:
+        try:
+            return self.lease_epoch(lease)
+        except WorkspaceUnknown:
+            return 0  # The call that takes it makes the workspace.
 
     def _ask_waiting(
         self,

@@ -26,8 +26,7 @@ from millrace.errors import AlreadyOwned, BrokerStopped, MillraceError, Workspac
 from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import SegmentFile
-from millrace.journal.embedded import folder_takeover
-from millrace.journal.ledger_log.log_broker import LogBroker
+from millrace.journal.embedded import folder_lock
 from millrace.reads.live.follow_requests import FollowRequest, Message
 from millrace.reads.live.follower import messages
 from millrace.reads.live.live_reads import LiveClosed, LiveReads
@@ -118,7 +117,6 @@ class Owner:
         self._is_there = self._home.is_there()
         self._life: OwnerLife | None = None
         if workspace.take_over is not None:
-            assert isinstance(broker, LogBroker)
             life = (self._store, broker, identity.instance, workspace.config, self._stop)
             self._life = OwnerLife(*life, self._restore_address)
         self.server = OwnerServer(
@@ -165,7 +163,7 @@ class Owner:
         if workspace.take_over is None:
             path = store.path(owner_endpoint.LOCK_FILE)
             with storage_errors(f"locking {path}"):
-                lock = folder_takeover.lock(path)
+                lock = folder_lock.lock(path)
         try:
             open_broker = _opening(workspace, store)
             # A bucket is asked for both at the same time.

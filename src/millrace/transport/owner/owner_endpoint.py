@@ -14,7 +14,7 @@ from typing import Final
 from millrace.config import Config
 from millrace.errors import MillraceError
 from millrace.storage import documents
-from millrace.storage.object_address import is_url
+from millrace.storage.objects.object_address import is_url
 from millrace.storage.store import Store
 from millrace.storage.workspace_home import store_at
 

@@ -14,22 +14,24 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import BrokerStopped, MillraceError
-from millrace.journal.ledger_log.log_broker import LogBroker
-from millrace.journal.ledger_log.log_ledger import NewerOwner
+from millrace.journal.broker import Broker
 from millrace.message_types import known
 from millrace.storage.store import Store
 from millrace.wakeup import WakeUp, WorkerThread
 
+if TYPE_CHECKING:
+    from millrace.journal.ledger_log.log_broker import LogBroker
+
 SIGN_FILE: Final = "owner.alive"
 SIGNS_PER_LEASE: Final = 4
-OpenLog = Callable[[int, int | None], LogBroker]
+OpenLog = Callable[[int, int | None], "LogBroker"]
 """Opens a log, given a record that was in it, and the epoch of the owner that may be replaced."""
 _log: Final = logging.getLogger(__name__)
 
@@ -93,6 +95,8 @@ class LifeWatch:
         have died before its first sign, or an older one's sign came late and hides its own: it is
         watched for a lease of its own.
         """
+        from millrace.journal.ledger_log.log_ledger import NewerOwner  # noqa: PLC0415 - few own one
+
         if sign is None:
             return open_log(0, None)
         try:
@@ -113,12 +117,15 @@ class OwnerLife:
     def __init__(
         self,
         store: Store,
-        broker: LogBroker,
+        broker: Broker,
         instance: str,
         config: Config,
         stop: WakeUp,
         restore_address: Callable[[], None] = lambda: None,
     ) -> None:
+        from millrace.journal.ledger_log.log_broker import LogBroker  # noqa: PLC0415 - few own one
+
+        assert isinstance(broker, LogBroker)
         self._store = store
         self._broker = broker
         self._instance = instance

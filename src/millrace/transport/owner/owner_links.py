@@ -128,8 +128,13 @@ class FlightLink:
         pong: OwnerPong,
         mark: Mark,
         watch: SilentOwner | None = None,
+        *,
+        is_seen: bool = False,
     ) -> None:
-        """`mark` is that of the owner's file before it was read; `watch` ends calls that hang."""
+        """`mark` is that of the owner's file before it was read; `watch` ends calls that hang.
+
+        `is_seen` is whether the owner's file in the workspace led here.
+        """
         self.epoch = pong.epoch
         self.instance = pong.instance
         self._flight = flight
@@ -138,6 +143,7 @@ class FlightLink:
         self._direct: tuple[DirectPlace | KafkaPlace | None] | None = None
         self._mark = mark
         self._watch = watch
+        self._is_seen = is_seen
 
     def call(self, call: BrokerCall, arguments: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401
         """See `OwnerLink.call`."""
@@ -222,7 +228,10 @@ class FlightLink:
 
     def _seen_path(self) -> str | None:
         """The workspace, if it is seen here: this very owner left its file there."""
-        endpoint, path = self._flight.where.owner(), self._flight.where.path
+        path = self._flight.where.path
+        if self._is_seen:
+            return path
+        endpoint = self._flight.where.owner()
         return path if endpoint is not None and endpoint.instance == self.instance else None
 
     def _find_shared_folder(self) -> str | None:

@@ -46,7 +46,7 @@ from millrace.transport.owner.broker_calls import CALLS, Upload
 from millrace.transport.streams.follow_server import LiveStreams
 from millrace.version import __version__
 
-PROTOCOL: Final = 5
+PROTOCOL: Final = 6
 PING: Final = "ping"
 WORKSPACE_HEADER: Final = "x-millrace-workspace"
 TOO_LARGE: Final = "send it in pieces, or store files and adopt them"

@@ -49,7 +49,7 @@ class Topic:
         messages = kafka_messages.outgoing(rows, self.end)
         if is_framed:
             messages = kafka_messages.outgoing_frames(rows, self.end, 2**20)
-        for value, key, headers in messages:
+        for value, key, headers, _ in messages:
             pairs: list[tuple[str, str | bytes | None]] = [*headers]
             self.producer.produce("t", value, key, partition=0, headers=pairs)
         self.producer.flush()

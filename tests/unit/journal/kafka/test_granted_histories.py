@@ -101,7 +101,8 @@ class World:
 
     def between(self, who: str, _step: str) -> None:
         """A process sleeps between two steps of its transaction."""
-        is_owner = who == f"millrace-{NAME}"
+        seconds = {f"millrace-{NAME}-{owner._producers._second_id}" for owner in self.owners}
+        is_owner = who == f"millrace-{NAME}" or who in seconds
         if self.depth >= DEPTH_MAX:
             return
         self.depth += 1
@@ -207,6 +208,7 @@ def batch(value: bytes) -> pa.RecordBatch:
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct_producers, "TopicWriter", FakeWriter)
     monkeypatch.setattr(kafka_cluster, "TopicWriter", FakeWriter)
+    monkeypatch.setattr(kafka_cluster, "_ROW_MIN", 2)
     # Here grants are overdue whenever the seed says so.
     monkeypatch.setattr(KafkaBroker, "_look_for_overdue", lambda _self: None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from tests.unit.pipeline.worker.worker_kit import NUMBERS, QUICK, hop, map_step
 
 from millrace.pipeline.calling import call_thread
-from millrace.pipeline.calling.call_failures import Stopped
 from millrace.pipeline.calling.call_styles import call_for
 from millrace.pipeline.calling.call_thread import CallThread, CallTimedOut
 from millrace.pipeline.calling.function_caller import FunctionCaller
@@ -25,24 +23,12 @@ Row = dict[str, Any]
 
 
 class Told:
-    """Hooks that only take down what they are asked, and stop after so many calls."""
+    """Takes down how long it is to wait."""
 
-    def __init__(self, stop_at: int | None = None) -> None:
-        self.stop_at = stop_at
+    def __init__(self) -> None:
         self.slept: list[float] = []
-        self.retried = 0
 
-    def delay_s(self, number: int) -> float:
-        if number == self.stop_at:
-            raise Stopped
-        return 0.0
-
-    def before_retry(self, number: int) -> float:
-        del number
-        self.retried += 1
-        return 0.0
-
-    def sleep(self, seconds: float) -> None:
+    def __call__(self, seconds: float) -> None:
         if seconds:
             self.slept.append(seconds)
 
@@ -92,16 +78,9 @@ def test_waits_between_attempts_double() -> None:
     found = called(map_step("f", raising(0), expensive=True, retries=4), some(1), told)
 
     assert told.slept == [0.1, 0.2, 0.4, 0.8]
-    assert told.retried == 4
     assert found.failed is not None
     assert found.failed.attempts == 5
     assert (found.calls, found.errors) == (5, 5)
-
-
-def test_no_call_is_begun_when_told_to_stop() -> None:
-    found = called(map_step("f", raising(), expensive=True), some(5), Told(stop_at=2))
-
-    assert (found.done, found.calls, found.failed) == (2, 2, None)
 
 
 def test_half_made_rows_of_a_generator_that_raises_are_dropped() -> None:
@@ -127,20 +106,6 @@ def test_a_misfit_among_rows_that_were_called_quickly_is_found() -> None:
     assert left.out.batch["x"].to_pylist() == [0, 2, 4]
     assert [failure.place for failure in left.left_out] == [1, 3, 5]
     assert (failed.done, failed.out.batch["x"].to_pylist()) == (1, [0])
-
-
-def test_an_async_failure_counts_the_calls_whose_results_are_dropped() -> None:
-    async def fails(row: Row) -> Row:
-        if row["x"] == 1:
-            await asyncio.sleep(0.05)
-            raise ValueError("late")
-        return row
-
-    step = map_step("f", fails, is_async=True, expensive=True, concurrency=2, retries=0)
-    found = called(step, some(6))
-
-    assert found.done == 1
-    assert found.wasted == found.calls - 2 > 0
 
 
 def test_a_batch_function_may_give_nothing_at_all() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,26 +17,32 @@ import pytest
 
 from millrace.pipeline.calling import call_file as flights
 from millrace.pipeline.calling.call_file import CallFile, claim
-from millrace.pipeline.core.call_outcomes import CallMark, Failure, LeftCalls
+from millrace.pipeline.core.call_outcomes import CallMark, CallOutcome, Failure, LeftCalls
+from millrace.pipeline.paid.spend import CallSpend, Spend
 
-HEADER = {"hop": "f", "journal": 3, "epoch": 1, "first": 0, "run": 9, "leases": []}
+HEADER = {"hop": "f", "journal": 3, "epoch": 1, "segment": 0, "run": 9, "leases": []}
+CHEAP = HEADER | {"segment": None}
 OFFSETS = np.array([4, 6, 9, 10], np.int64)
 MADE = pa.record_batch({"x": pa.array([1, 2], pa.int64())})
-GIVEN_UP = Failure(place=1, error="E: no", traceback="line", attempts=2)
+GIVEN_UP = Failure(place=0, error="E: no", traceback="line", attempts=2, answer="sorry")
+NOTED = CallSpend(spend=Spend(tokens_in=7, nano_usd=3), model="m", request_id="r")
+
+
+def outcome(first: int, **how: Any) -> CallOutcome:  # noqa: ANN401 - fields of an outcome
+    return CallOutcome(first=first, attempt=1, at_us=5, seconds=0.5, noted=NOTED, **how)
 
 
 def written(path: Path) -> CallFile:
-    """A batch of four rows: one has results, one is given up, two calls are under way."""
-    flight = CallFile.open(str(path), HEADER, slots=3, keeps=True)
-    flight.next_batch("f", OFFSETS)
-    flight.begin(0, 0, 1, 1)
-    flight.settled(0, 1, MADE)
+    """Four rows: one has results, one is given up, two calls are under way."""
+    flight = CallFile.open(str(path), HEADER, slots=3)
+    flight.next_batch("f", OFFSETS[:0])
+    flight.begin(0, 4, 5, 1)
+    flight.outcome(0, 5, outcome(4, made=MADE))
     flight.end(0)
-    flight.raised(1)
-    flight.left_out(GIVEN_UP)
-    flight.begin(2, 3, 4, 1)
-    flight.begin(0, 2, 3, 5)
-    flight.known(77, b"rows")
+    flight.outcome(1, 7, outcome(6, failure=GIVEN_UP))
+    flight.outcome(2, 10, outcome(9, failure=GIVEN_UP, refused_s=1.0))
+    flight.begin(2, 10, 11, 1)
+    flight.begin(0, 9, 10, 5)
     return flight
 
 
@@ -52,38 +59,30 @@ def test_a_flight_tells_what_returned_and_what_was_under_way(tmp_path: Path) -> 
     flown = found(path)
 
     assert flown.header["run"] == 9
-    assert (flown.step, flown.offsets.tolist()) == ("f", OFFSETS.tolist())
-    assert flown.marks == [CallMark(2, 3, 5), CallMark(3, 4, 1)]
-    assert flown.raised == [1]
-    assert flown.known == {77: b"rows"}
-    rows, given_up = flown.settled[0, 1], flown.settled[1, 2]
+    assert (flown.step, flown.offsets) == ("f", None)
+    assert flown.marks == [CallMark(9, 10, 5), CallMark(10, 11, 1)]
+    assert [each.number for each in flown.outcomes] == [0, 1, 2]
+    assert {each.noted for each in flown.outcomes} == {NOTED}
+    rows, given_up, refused = (each.result for each in flown.outcomes)
     assert isinstance(rows, bytes)
     assert pa.ipc.read_record_batch(pa.py_buffer(rows), MADE.schema) == MADE
-    assert given_up == GIVEN_UP
+    assert (given_up, refused) == (GIVEN_UP, None)
     assert os.stat(path).st_mode & 0o777 == 0o600
 
 
-def test_the_next_batch_forgets_the_one_before(tmp_path: Path) -> None:
-    flight = written(tmp_path / "flight")
-    flight.next_batch("g", OFFSETS[:1])
-    flight.close()
-
-    flown = found(tmp_path / "flight")
-
-    assert (flown.step, flown.offsets.tolist()) == ("g", [4])
-    assert (flown.marks, flown.settled, flown.raised, flown.known) == ([], {}, [], {})
-
-
-def test_a_flight_that_marks_only_keeps_no_results(tmp_path: Path) -> None:
-    flight = CallFile.open(str(tmp_path / "flight"), HEADER, slots=1, keeps=False)
-    flight.next_batch("f", OFFSETS)
-    flight.settled(0, 1, MADE)
+def test_the_marks_of_cheap_calls_are_indexes_of_their_batch(tmp_path: Path) -> None:
+    flight = CallFile.open(str(tmp_path / "flight"), CHEAP, slots=1)
+    flight.next_batch("f", OFFSETS[:1])
+    flight.begin(0, 0, 1, 1)
+    flight.next_batch("g", OFFSETS)
     flight.begin(0, 1, 2, 1)
     flight.close()
 
     flown = found(tmp_path / "flight")
 
-    assert (flown.marks, flown.settled) == ([CallMark(1, 2, 1)], {})
+    assert flown.offsets is not None
+    assert (flown.step, flown.offsets.tolist()) == ("g", OFFSETS.tolist())
+    assert (flown.marks, flown.outcomes) == ([CallMark(1, 2, 1)], [])
 
 
 def hold(path: str, ready: str, over: str) -> None:
@@ -111,7 +110,7 @@ def test_nobody_takes_the_flight_of_a_process_that_lives(tmp_path: Path) -> None
     process.kill()
     process.join()
 
-    assert found(path).marks == [CallMark(2, 3, 5), CallMark(3, 4, 1)], (
+    assert found(path).marks == [CallMark(9, 10, 5), CallMark(10, 11, 1)], (
         "its child says nothing about it"
     )
     over.touch()
@@ -136,9 +135,10 @@ def test_what_was_written_before_the_host_was_started_is_not_believed(
         patched.setattr(flights, "boot_id", lambda: "another boot")
         assert claim(str(tmp_path / "flight")) is None
         patched.setattr(flights, "boot_id", lambda: None)
-        assert CallFile.open(str(tmp_path / "second"), HEADER, slots=1, keeps=True).keeps is False
+        CallFile.open(str(tmp_path / "second"), HEADER, slots=1)
+        assert not (tmp_path / "second").exists()
 
-    assert found(tmp_path / "flight").raised == [1]
+    assert len(found(tmp_path / "flight").outcomes) == 3
 
 
 def test_a_file_that_was_cut_or_damaged_tells_less_and_nothing_wrong(tmp_path: Path) -> None:
@@ -155,10 +155,8 @@ def test_a_file_that_was_cut_or_damaged_tells_less_and_nothing_wrong(tmp_path: P
         path.write_bytes(data[:place] if number % 2 else bytes(damaged))
         flown = claim(str(path))
         if flown is not None:
-            assert flown.settled.items() <= whole.settled.items()
-            assert flown.known.items() <= whole.known.items()
-            assert flown.offsets.tolist() in ([], OFFSETS.tolist())
-            told += bool(flown.settled or flown.known)
+            assert all(each in whole.outcomes for each in flown.outcomes)
+            told += bool(flown.outcomes)
     assert told > 100, "most of them tell nothing at all"
 
 
@@ -185,13 +183,12 @@ def test_on_a_full_disk_there_is_no_flight_and_calls_go_on(tmp_path: Path) -> No
         flight = written(tmp_path / "flight")
         for place in range(3):
             flight.begin(1, place, place + 1, 1)
-            flight.settled(place, place + 1, large)
+            flight.outcome(place, place + 1, outcome(place, made=large))
             flight.end(1)
 
-        assert flight.keeps is False
         assert list(tmp_path.iterdir()) == [], "one that is not whole would tell what is not so"
         (tmp_path / "filler").write_bytes(bytes(4096 * 15))
-        later = [CallFile.open(str(tmp_path / f"{n}"), HEADER, slots=600, keeps=True) for n in "ab"]
+        later = [CallFile.open(str(tmp_path / f"{n}"), HEADER, slots=600) for n in "ab"]
         for each in later:
             each.begin(599, 1, 2, 1)
             each.remove()

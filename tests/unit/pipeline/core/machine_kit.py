@@ -1,4 +1,4 @@
-"""Traces of the machines: every event and the actions that follow, a line each."""
+"""Traces of the machine of paid calls: every event and the actions that follow, a line each."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ import numpy as np
 import pyarrow as pa
 from tests.unit.pipeline.worker.worker_kit import NUMBERS, map_step
 
-from millrace.pipeline.core.call_budget import BudgetShare
 from millrace.pipeline.core.call_outcomes import (
-    BatchOutcome,
     CallMark,
+    CallOutcome,
     CallResult,
     Failure,
     LeftCalls,
+    LeftOutcome,
 )
 from millrace.pipeline.core.call_ranges import CallRange
-from millrace.pipeline.core.call_records import CallRecord, CallRecordKind, Totals
+from millrace.pipeline.core.call_window import SlidingCall
 from millrace.pipeline.core.expensive_actions import (
     CountRows,
     EndTurn,
     ExpensiveAction,
-    MakeCalls,
-    OpenCallFile,
+    KeepResults,
     PublishChange,
-    PutBackRows,
-    ReadBatch,
-    StoreLarge,
-    WaitForRate,
+    StartCalls,
+    Wait,
 )
 from millrace.pipeline.core.expensive_machine import ExpensiveMachine
 from millrace.pipeline.core.hop_rows import HopRows
-from millrace.pipeline.core.paid_step import PaidStep
+from millrace.pipeline.core.paid_step import PaidStep, WindowLimits
 from millrace.pipeline.core.unit_publish import UnitNotes, UnitPublish
 from millrace.pipeline.core.worker_deaths import Deaths
+from millrace.pipeline.paid.call_budget import BudgetShare, Wallet
+from millrace.pipeline.paid.call_records import CallRecord, CallRecordKind, Held, Totals
+from millrace.pipeline.paid.spend import NO_SPEND, CallSpend, Spend
 
 RUN, EPOCH, NOW = 7, 3, 1_000_000
+LINGER_US = 50_000
 
 
 def rows(*offsets: int) -> HopRows:
@@ -46,58 +47,58 @@ def rows(*offsets: int) -> HopRows:
     return HopRows(batch, np.array(offsets, np.int64))
 
 
-def batch(*offsets: int, next_: int | None = None) -> CallRange:
-    end = offsets[-1] + 1 if next_ is None else next_
-    return CallRange(rows(*offsets), end)
-
-
 def made(*offsets: int) -> bytes:
     """The result of a call, as a call file keeps it."""
     return bytes(rows(*offsets).batch.serialize())
 
 
-def outcome(*offsets: int, calls: int | None = None, **more: Any) -> BatchOutcome:  # noqa: ANN401
-    """Calls that returned the rows that they were given."""
-    done = more.pop("done", len(offsets))
-    count = len(offsets) if calls is None else calls
-    return BatchOutcome(done=done, out=rows(*offsets), calls=count, **more)
+def failure(error: str = "ValueError: no", attempts: int = 1) -> Failure:
+    return Failure(place=0, error=error, traceback="", attempts=attempts, kind="ValueError")
 
 
-def failure(index: int, error: str = "ValueError: no") -> Failure:
-    return Failure(place=index, error=error, traceback="")
-
-
-def unsettled(
-    first: int, next_: int, calls: int, kind: CallRecordKind = CallRecordKind.INTENT
-) -> CallRecord:
+def unsettled(first: int, next_: int, calls: int, **more: Any) -> CallRecord:  # noqa: ANN401
     return CallRecord(
         at_us=NOW,
         epoch=EPOCH - 1,
-        kind=kind,
+        kind=CallRecordKind.INTENT,
         first=first,
         next=next_,
         calls=calls,
         totals=Totals(calls=calls),
+        **more,
     )
 
 
 def left(
-    *offsets: int,
-    marks: Sequence[tuple[int, int, int]] = (),
+    *marks: tuple[int, int, int],
     run: int = RUN,
-    settled: dict[tuple[int, int], CallResult] | None = None,
+    results: dict[int, CallResult | None] | None = None,
+    usd: int = 0,
 ) -> LeftCalls:
+    """The call files of a dead worker: its marks, and results by offset."""
+    outcomes = [
+        LeftOutcome(
+            number=number,
+            begin=offset,
+            end=offset + 1,
+            attempt=1,
+            result=result,
+            seconds=0.1,
+            noted=CallSpend(spend=Spend(nano_usd=usd)),
+            at_us=NOW,
+        )
+        for number, (offset, result) in enumerate((results or {}).items())
+    ]
     return LeftCalls(
         header={"run": run},
         step="pay",
-        offsets=np.array(offsets, np.int64),
         marks=[CallMark(*mark) for mark in marks],
-        settled=settled or {},
+        outcomes=outcomes,
     )
 
 
 def share(calls: int, total: int) -> BudgetShare:
-    return BudgetShare(calls=calls, total=total, at_us=NOW, first_us=NOW, slot_us=NOW)
+    return BudgetShare(at_us=NOW, change=Held(calls=calls), total=Held(calls=total))
 
 
 class Trace:
@@ -110,30 +111,34 @@ class Trace:
         at: int = 0,
         rows_kind: str = "row",
         last_share: BudgetShare | None = None,
-        deaths: Deaths | None = None,
+        limits: WindowLimits | None = None,
         **options: Any,  # noqa: ANN401 - of any option
     ) -> None:
         step = map_step("pay", print, rows=rows_kind, expensive=True, **options)  # type: ignore[arg-type]
-        self.share = last_share
+        self.share, self.now = last_share, NOW
         self.actions: list[ExpensiveAction] = []
+        slots = step.options.concurrency
+        budget = step.options.budget
         self.machine = ExpensiveMachine(
             PaidStep(
                 step=step,
                 schema=NUMBERS,
                 notes=UnitNotes(job_id="id", job="j", run=RUN, journal="src/0", journal_id=5),
                 epoch=EPOCH,
-                has_budget=step.options.max_calls is not None or step.options.rate is not None,
+                limits=limits or WindowLimits(concurrency=slots, ahead_max=1),
+                batch_rows=3,
             ),
             at=at,
             totals=Totals() if record is None else record.totals,
-            unsettled=record,
-            deaths=deaths or Deaths(),
-            last_share=last_share,
+            last=record,
+            deaths=Deaths(),
+            held=Held(),
+            wallet=None if budget is None else Wallet(budget, Held(), last_share),
         )
         self.lines: list[str] = []
 
     def after(self, event: Callable[..., list[ExpensiveAction]], *args: Any) -> Trace:  # noqa: ANN401
-        """Give the machine an event, and note what it wants."""
+        """Give the machine an event, and note what it wants; then what it does when idle."""
         self.actions = event(*args)
         self.lines.append(f"> {event.__name__.removeprefix('on_')}")
         self.lines += [shown(action) for action in self.actions]
@@ -143,36 +148,45 @@ class Trace:
     def start(self) -> Trace:
         return self.after(self.machine.on_start)
 
-    def left_calls(self, of: CallRange, calls: LeftCalls | None) -> Trace:
-        return self.after(self.machine.on_left_calls, of, calls, NOW)
-
-    def stored(self) -> Trace:
-        (action,) = self.actions
-        assert isinstance(action, StoreLarge)
-        return self.after(self.machine.on_large_stored, action.rows, NOW)
+    def left_calls(self, offsets: Sequence[int], calls: LeftCalls | None) -> Trace:
+        given = CallRange(rows(*offsets), offsets[-1] + 1)
+        return self.after(self.machine.on_left_calls, given, calls, self.now)
 
     def read(self, *offsets: int, next_: int | None = None) -> Trace:
-        given = batch(*offsets, next_=next_) if offsets else CallRange(rows(), next_ or 0)
-        return self.after(self.machine.on_batch, given, None, NOW)
+        end = (offsets[-1] + 1 if offsets else 0) if next_ is None else next_
+        return self.after(self.machine.on_rows, CallRange(rows(*offsets), end), None, self.now)
+
+    def idle(self, later_us: int = 0) -> Trace:
+        self.now += later_us
+        return self.after(self.machine.on_idle, self.now)
 
     def published(self) -> Trace:
         change = self.publishing()
         if change.budget:
             self.share = change.budget[-1]
-        return self.after(self.machine.on_published, self.share)
+        return self.after(self.machine.on_published, self.share, self.now)
 
     def budget_moved(self, last: BudgetShare) -> Trace:
         self.share = last
-        return self.after(self.machine.on_budget_moved, last, NOW)
+        return self.after(self.machine.on_budget_moved, last, self.now)
 
-    def called(self, result: BatchOutcome) -> Trace:
-        return self.after(self.machine.on_called, result, NOW)
+    def called(self, offset: int, **how: Any) -> Trace:  # noqa: ANN401 - fields of an outcome
+        outcome = CallOutcome(
+            first=offset,
+            attempt=how.pop("attempt", 1),
+            at_us=self.now,
+            seconds=how.pop("seconds", 1.0),
+            made=None if "failure" in how else how.pop("made", rows(offset).batch),
+            noted=how.pop("noted", NO_SPEND),
+            **how,
+        )
+        return self.after(self.machine.on_called, outcome, self.now)
 
-    def retry(self) -> Trace:
-        return self.after(self.machine.on_retry, NOW)
+    def withdrawn(self, *offsets: int) -> Trace:
+        return self.after(self.machine.on_withdrawn, list(offsets))
 
     def over(self) -> Trace:
-        return self.after(self.machine.on_turn_over, NOW)
+        return self.after(self.machine.on_turn_over)
 
     def publishing(self) -> UnitPublish:
         """The change that is to be published now."""
@@ -183,31 +197,26 @@ class Trace:
 
 def shown(action: ExpensiveAction) -> str:
     match action:
-        case ReadBatch(until_stopped):
-            return "read, whatever the time" if until_stopped else "read"
-        case OpenCallFile(first, offsets, known):
-            behind = f", known {sorted(known)}" if known else ""
-            return f"open file {first} for {offsets.tolist()}{behind}"
         case PublishChange(change, point):
             return f"{point}: {shown_change(change)}"
-        case MakeCalls(given, past, in_doubt):
-            words = [f"call for {given.offsets.tolist()}"]
-            words += [f"known {sorted(past.settled)}"] if past.settled else []
-            words += [f"attempts {dict(past.attempts)}"] if past.attempts else []
-            words += ["in doubt"] if in_doubt else []
-            return ", ".join(words)
-        case StoreLarge(several):
-            return f"store large values of {[part.offsets.tolist() for part in several]}"
-        case PutBackRows(given):
-            return f"put back {given.rows.offsets.tolist()}"
-        case WaitForRate(wait_us):
-            return f"wait {wait_us}"
+        case StartCalls(calls):
+            return f"start {', '.join(map(shown_call, calls))}"
+        case KeepResults(calls):
+            return f"keep {[call.first for call in calls]}"
+        case Wait(until_us):
+            return "wait" if until_us is None else f"wait until {until_us - NOW}"
         case CountRows(skipped, dead_letters):
             return f"count {skipped} skipped, {dead_letters} dead letters"
-        case EndTurn(end):
-            return f"end: {end}"
+        case EndTurn(end, keeps_file):
+            return f"end: {end}" + (", files stay" if keeps_file else "")
         case _:
             return type(action).__name__
+
+
+def shown_call(call: SlidingCall) -> str:
+    text = str(call.first) if len(call.rows) == 1 else f"{call.first}-{call.end}"
+    text += f" again ({call.attempt})" if call.attempt > 1 else ""
+    return text + (" in doubt" if call.in_doubt else "")
 
 
 def shown_change(change: UnitPublish) -> str:
@@ -215,7 +224,8 @@ def shown_change(change: UnitPublish) -> str:
     values = [value // 10 for part in change.outputs for value in part["x"].to_pylist()]
     words += [f"rows {values}"] if values else []
     words += [f"{r.kind} {r.first}-{r.next} x{r.calls}" for r in change.records]
-    words += [f"budget {part.calls:+}={part.total}" for part in change.budget]
+    words += [f"behind {list(r.published)}" for r in change.records if r.published]
+    words += [f"budget {part.change.calls:+}={part.total.calls}" for part in change.budget]
     words += [f"dead {[letter.offset for letter in some]}" for some in change.letters.values()]
     words += [f"event {event.happened}" for event in change.events]
     return ", ".join(words)

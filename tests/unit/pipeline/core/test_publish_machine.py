@@ -9,7 +9,6 @@ import pytest
 from tests.unit.pipeline.core.machine_kit import NOW, rows, share, unsettled
 from tests.unit.pipeline.worker.worker_kit import NUMBERS, hop, map_step
 
-from millrace.pipeline.core.call_budget import BudgetTail
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import KeyBy
 from millrace.pipeline.core.publish_machine import (
@@ -27,8 +26,9 @@ from millrace.pipeline.core.publish_machine import (
     kept_partition,
 )
 from millrace.pipeline.core.unit_publish import UnitPublish
+from millrace.pipeline.paid.call_budget import BudgetTail
 
-GROUP, UNIT, CALLS, BUDGET = "jobs/j/pay", "src/0", "jobs/j/pay/calls/5", "jobs/j/pay/budget"
+GROUP, UNIT, CALLS, BUDGET = "jobs/j/pay", "src/0", "jobs/j/pay/recorded/5", "jobs/j/pay/reserved"
 INTENT = unsettled(4, 6, 2)
 OTHER = replace(INTENT, epoch=99)
 RESULTS = UnitPublish(next=6, outputs=(rows(4, 5).batch,))

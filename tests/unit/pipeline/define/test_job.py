@@ -23,6 +23,7 @@ from millrace.pipeline.define.file_listing import files
 from millrace.pipeline.define.job import Job
 from millrace.pipeline.define.job_changes import compare
 from millrace.pipeline.define.steps import Step
+from millrace.pipeline.paid.limits_and_budget import Budget, Limits
 from millrace.plan.nodes.map_batches import FunctionRows
 from millrace.plan.relation import relation_of
 
@@ -111,8 +112,8 @@ def test_options_are_kept_as_given() -> None:
         retries=0,
         on_error="dead_letter",
         on_doubt="hold",
-        rate=2.5,
-        max_calls=100,
+        limits=Limits(rpm=150),
+        budget=Budget(calls=100),
         large=("url",),
         version="2",
     )
@@ -219,8 +220,8 @@ WRONG: list[tuple[Callable[[Step], object], str]] = [
     (lambda s: s.map("m", same, schema=VIDEOS, on_error="stop"), "on_error is 'stop'(.|\n)*skip"),  # type: ignore[arg-type]
     (lambda s: s.map("m", same, schema=VIDEOS, on_doubt="x", expensive=True), "on_doubt is 'x'"),  # type: ignore[arg-type]
     (lambda s: s.map("m", same, schema=VIDEOS, on_doubt="skip"), "on_doubt needs calls"),
-    (lambda s: s.map("m", same, schema=VIDEOS, max_calls=5), "max_calls needs calls that are rec"),
-    (lambda s: s.map("m", same, schema=VIDEOS, rate=5), "rate needs calls that are recorded"),
+    (lambda s: s.map("m", same, schema=VIDEOS, max_calls=5), "budget needs calls that are rec"),
+    (lambda s: s.map("m", same, schema=VIDEOS, rate=5), "limits needs calls that are recorded"),
     (
         lambda s: s.map("m", same, schema=VIDEOS, expensive=True, durable=False),
         "expensive=True with durable=False",

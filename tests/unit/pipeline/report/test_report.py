@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import io
 import json
-import re
-from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 from tests.unit.pipeline.played_kit import record
 
-from millrace.pipeline.core.job_record import JobPart, JobRecord
+from millrace.pipeline.core.job_record import JobRecord
 from millrace.pipeline.report.job_progress import JobProgress, time_left
-from millrace.pipeline.report.job_report import JobReport, RunEntry, Sample, StepReport, thinned
-from millrace.pipeline.report.report_pictures import nice_top, short
+from millrace.pipeline.report.job_report import (
+    JobReport,
+    RunEntry,
+    Sample,
+    StepReport,
+    recorded,
+    thinned,
+)
 
 WICKED = "<script>alert('\"&')</script>"
 
@@ -70,10 +73,8 @@ def test_text_has_every_count() -> None:
 
 
 @pytest.mark.parametrize("state", ["spent", "failed", "interrupted", "held"])
-def test_a_run_that_did_not_finish_says_how_to_go_on(state: str, tmp_path: Path) -> None:
+def test_a_run_that_did_not_finish_says_how_to_go_on(state: str) -> None:
     assert "to go on: " in str(report(state=state))
-    written = report(state=state).write_html(str(tmp_path / "report.html"))
-    assert "To go on: " in Path(written).read_text(encoding="utf-8")
 
 
 def test_json_has_everything() -> None:
@@ -85,79 +86,14 @@ def test_json_has_everything() -> None:
     assert JobRecord.from_json(document["record"]) == record()
 
 
-class Page(HTMLParser):
-    """Tags, texts and anything that a browser would fetch."""
+def test_the_record_of_a_run_keeps_some_samples_and_the_last() -> None:
+    many = tuple(Sample(float(t), (t,)) for t in range(5_000))
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.fetched: list[str] = []
-        self.texts: list[str] = []
+    kept = json.loads(json.dumps(recorded(report(samples=many))))
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.fetched += [f"{tag} {k}={v}" for k, v in attrs if k in ("src", "href", "xlink:href")]
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        self.handle_endtag(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
-def read(text: str) -> Page:
-    page = Page()
-    page.feed(text)
-    page.close()
-    assert page.open == [], "every tag is closed"
-    return page
-
-
-def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
-    path = report().write_html(str(tmp_path / "deep" / "report.html"))
-
-    text = Path(path).read_text(encoding="utf-8")
-    page = read(text)
-    assert page.fetched == []
-    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", text)
-    assert "script" not in page.tags
-    assert page.tags.count("svg") == 2
-    assert page.tags.count("polyline") == 3, "a line for each step"
-    assert {"12,016 calls, 16 in doubt", "8k", "killed", "97%"} <= set(page.texts)
-    assert list(tmp_path.rglob("*.tmp")) == []
-
-
-def test_what_users_named_is_escaped() -> None:
-    parts = (
-        JobPart(name=WICKED, kind="source"),
-        JobPart(name="b", kind="map", inputs=(WICKED,)),
-    )
-    wicked = report(
-        job=WICKED,
-        note=WICKED,
-        record=JobRecord(WICKED, parts),
-        steps=(StepReport(name="b"),),
-        samples=(Sample(0.0, (1,)), Sample(1.0, (5,)), Sample(2.0, (6,))),
-        runs=(RunEntry(number=1, started_us=1, ended_us=2, state="failed", who=WICKED),),
-    )
-    from millrace.pipeline.report.report_page import page
-
-    assert "script" not in read(page(wicked)).tags
-
-
-def test_a_run_without_samples_has_a_page_too() -> None:
-    from millrace.pipeline.report.report_page import page
-
-    assert "too short to draw" in page(report(samples=()))
-    assert "too short to draw" in page(report(samples=(Sample(0.0, (0, 0, 0)),)))
-    read(page(report(steps=(), record=JobRecord("captions", ()), samples=())))
+    assert len(kept["samples"]) <= 60
+    assert kept["samples"][-1] == {"at_s": 4_999.0, "rows_in": [4_999]}
+    assert kept["state"] == "finished"
 
 
 def test_samples_are_thinned_and_keep_both_ends() -> None:
@@ -169,13 +105,6 @@ def test_samples_are_thinned_and_keep_both_ends() -> None:
     assert (kept[0], kept[-1]) == (samples[0], samples[-1])
     assert [one.at_s for one in kept] == sorted({one.at_s for one in kept})
     assert thinned(samples[:3], 100) == samples[:3]
-
-
-def test_axes_end_at_round_numbers() -> None:
-    assert [nice_top(v) for v in (0, 0.3, 1, 7, 10, 120, 4999)] == [1, 0.5, 1, 10, 10, 200, 5000]
-    assert [short(v) for v in (0, 7, 950, 1200, 3_400_000, 2.5)] == [
-        *("0", "7", "950", "1.2k", "3.4M", "2.5")
-    ]
 
 
 def test_progress_is_silent_where_nobody_looks() -> None:

@@ -33,7 +33,7 @@ from millrace.pipeline.run.run_watch import RunWatch
 from millrace.pipeline.run.step_failures import step_failed
 from millrace.pipeline.run.worker_orders import WorkerGroup, shippable, waves, worker_groups
 from millrace.spark.frames.source_intake_task import RowsDigest, digest_of
-from millrace.spark.function_shipping import check_job_shippable
+from millrace.spark.shipping.function_shipping import check_job_shippable
 
 ROWS = pa.schema([("n", pa.int64())])
 CONFIG = Config(job_run_lease=0.3)

@@ -15,9 +15,9 @@ from millrace.errors import LeaseHeld, LeaseLost, UserError
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.core import hops
-from millrace.pipeline.core.call_records import Totals
 from millrace.pipeline.core.job_events import JobEventKind
 from millrace.pipeline.core.job_record import JobPart, JobRecord
+from millrace.pipeline.paid.call_records import Totals
 from millrace.pipeline.report.job_counts import Counting
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_status import job_status, list_jobs

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +13,10 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 import millrace as mr
-from millrace.errors import MillraceError, SchemaMismatch, UserError
+from millrace.errors import MillraceError, SchemaMismatch, StorageError, UserError
 from millrace.journal.api import broker_of
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.report.job_report import JobReport
@@ -103,6 +106,71 @@ def run(ws: mr.Workspace, job: mr.Job, scratch: Path) -> JobReport:
     return run_job(runtime_of(ws), job, lambda: ThreadRuntime(broker, scratch))
 
 
+class Growing:
+    """A run without an end, over a journal that grows; a signal's exception ends it."""
+
+    def __init__(self, ws: mr.Workspace, table: Path, scratch: Path) -> None:
+        self.ws, self.table, self.scratch = ws, table, scratch
+
+    def run_until(self, story: Callable[[], None]) -> JobReport:
+        """Run while the story is told beside it; the report of the run."""
+        told: list[BaseException] = []
+
+        def beside() -> None:
+            try:
+                story()
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                told.append(error)
+            os.kill(os.getpid(), signal.SIGALRM)
+
+        reports: list[JobReport] = []
+        observer = Observed(reports)
+        broker = broker_of(self.ws.journals)
+        before = signal.signal(signal.SIGALRM, _raise_limit)
+        thread = threading.Thread(target=beside)
+        thread.start()
+        try:
+            with pytest.raises(TimeoutError, match="the scheduler's limit"):
+                run_job(
+                    runtime_of(self.ws),
+                    job_of(self.ws, self.table),
+                    lambda: ThreadRuntime(broker, self.scratch),
+                    until="forever",
+                    observer=observer,
+                )
+        finally:
+            thread.join()
+            signal.signal(signal.SIGALRM, before)
+        if told:
+            raise told[0]
+        return reports[0]
+
+    def wait_for(self, *numbers: int) -> None:
+        """Wait until the table has these rows, and no others."""
+        until = time.monotonic() + 60
+        made = self.table / "_delta_log" / f"{0:020}.json"
+        while (found := ids(self.table) if made.exists() else []) != list(numbers):
+            assert time.monotonic() < until, f"so far: {found}"
+            time.sleep(0.02)
+
+
+class Observed:
+    """See `RunObserver`."""
+
+    def __init__(self, reports: list[JobReport]) -> None:
+        self._reports = reports
+
+    def on_progress(self, steps: object) -> None:
+        pass
+
+    def on_report(self, report: JobReport) -> None:
+        self._reports.append(report)
+
+
+def _raise_limit(_number: int, _frame: object) -> None:
+    raise TimeoutError("the scheduler's limit")
+
+
 def ids(table: Path) -> list[int]:
     return sorted(pl.scan_delta(str(table)).collect()["id"].to_list())
 
@@ -124,8 +192,40 @@ def test_each_run_appends_what_is_new_and_its_report_has_the_commits(
     assert third.commits == ()
     assert third.step("even").rows_out == 75
     assert "even: 1 commits, 25 rows, the last is version 3 of the table" in str(second)
-    assert second.html is not None
-    assert "Commits to tables" in Path(second.html).read_text(encoding="utf-8")
+
+
+BY_TIME = {"job_sink_wait": 0.1, "job_commit_wait": 0.1}
+BY_SIZE = {"job_sink_wait": 0.1, "job_commit_wait": "1h", "job_commit_bytes": 1_000}
+
+
+@pytest.mark.parametrize("how", [BY_TIME, BY_SIZE])
+def test_a_growing_source_is_committed_by_time_or_size_until_an_exception_of_a_signal_ends_the_run(
+    tmp_path: Path, how: dict[str, Any]
+) -> None:
+    table = tmp_path / "t"
+    with mr.open(tmp_path / "mill", create=True, config=CONFIG.with_options(**how)) as ws:
+        ws.journals.create("in", numbers(0, 1).schema)
+        growing = Growing(ws, table, tmp_path)
+
+        def story() -> None:
+            for begin in range(0, 300, 100):
+                ws.journals.append("in", numbers(begin, 100))
+                growing.wait_for(*range(0, begin + 100, 2))
+            # What is not committed yet is when the run ends in order.
+            ws.journals.append("in", numbers(300, 2))
+
+        report = growing.run_until(story)
+        assert report.state == "interrupted"
+        versions = [commit.version for commit in report.commits]
+        assert versions == list(range(1, len(versions) + 1))
+        assert len(versions) >= 3
+        assert sum(commit.rows for commit in report.commits) == len(ids(table))
+        status = job_of(ws, table).status()
+        assert (status.state, status.holder) == ("interrupted", None)
+
+        last = run(ws, job_of(ws, table), tmp_path)
+        assert last.state == "finished"
+        assert ids(table) == list(range(0, 302, 2))
 
 
 def test_a_sink_is_set_back_only_if_its_rows_may_come_again(
@@ -170,3 +270,43 @@ def test_a_table_that_is_gone_when_files_are_committed_fails_the_run(
     report = run(ws, job_of(ws, table), tmp_path)
     assert report.state == "finished"
     assert ids(table) == [0, 2]
+
+
+def test_small_files_are_put_together_when_there_are_so_many_and_rows_stay_as_they_are(
+    ws: mr.Workspace, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+    files, versions = [], []
+    for begin in range(0, 60, 10):
+        ws.journals.append("in", numbers(begin, 10))
+        job = ws.job("copy")
+        job.source("rows", journal="in").sink_delta(table, "all", compact_after=4)
+        report = run(ws, job, tmp_path)
+        assert [commit.rows for commit in report.commits] == [10]
+        versions += [commit.version for commit in report.commits]
+        files.append(len(DeltaTable(str(table)).file_uris()))
+        assert ids(table) == list(range(begin + 10))
+    assert files == [1, 2, 3, 1, 2, 3]
+    assert versions == [1, 2, 3, 4, 6, 7], "version 5 put files together"
+    rows = ws.job("other").source("rows", journal="in")
+    for bad in (0, 1, 1_000_000):
+        with pytest.raises(UserError, match=f"compact_after is {bad}"):
+            rows.sink_delta(table, "all", compact_after=bad)
+
+
+def test_a_compaction_that_fails_is_no_matter_of_the_job(
+    ws: mr.Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from millrace.tables.delta import compaction
+
+    def fails(*_: object) -> None:
+        raise StorageError("no room\n  to fix: make some")
+
+    table = tmp_path / "t"
+    monkeypatch.setattr(compaction, "compact", fails)
+    for begin in range(0, 30, 10):
+        ws.journals.append("in", numbers(begin, 10))
+        job = ws.job("copy")
+        job.source("rows", journal="in").sink_delta(table, "all", compact_after=2)
+        assert run(ws, job, tmp_path).state == "finished"
+    assert ids(table) == list(range(30))

@@ -39,6 +39,7 @@ class Place:
     workspace: str
     config: Config = field(default_factory=Config)
     scratch: str = "/nowhere"
+    run_epoch: int = 1
     others: Mapping[str, OtherJournals] = field(default_factory=dict)
     progress: Mapping[str, str] = field(default_factory=dict)
 

@@ -35,6 +35,7 @@ class FolderTable:
 
     where: str
     method: str = "sink_delta"
+    keys: tuple[str, ...] = ()
 
     def check(self, schema: pa.Schema, config: Config, *, who: str) -> None:
         del config
@@ -46,9 +47,12 @@ class FolderTable:
         del schema, config, who
         return FolderWriter(self.where)
 
-    def commits(self, application: str, config: Config) -> FolderCommits:
-        del config
+    def commits(self, application: str, config: Config, key_rows: object = None) -> FolderCommits:
+        del config, key_rows
         return FolderCommits(self.where, application)
+
+    def upkeep(self, config: Config) -> None:
+        del config
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.values import Fetched
 from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.core.hops import Hop, files_journal, unit_lease
+from millrace.pipeline.run.job_journals import ensure_journals
 from millrace.pipeline.sinks import SinkWriter, check_sink, clear_sink, folder_files, open_sink
 from millrace.pipeline.sinks.sink_files import from_rows, named_group
 
@@ -350,6 +351,7 @@ def test_a_broker_that_does_not_answer_at_once_is_asked_again(
 
 def test_retention_leaves_the_record_alone(broker: Broker, out: Path) -> None:
     hop, writer = writer_of(broker, out)
+    ensure_journals(broker, [hop])
     publish(broker, hop, writer, "in/0", (5, None))
 
     assert broker.truncate_committed(FILES).removed == 0

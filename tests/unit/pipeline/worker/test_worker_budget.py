@@ -20,12 +20,13 @@ from tests.unit.pipeline.worker.worker_kit import (
 )
 
 from millrace.pipeline.core import hops
-from millrace.pipeline.core.call_budget import BudgetShare, give_back, take
 from millrace.pipeline.core.job_events import JobEventKind
-from millrace.pipeline.core.job_model import StepOptions
+from millrace.pipeline.define.context import Context
+from millrace.pipeline.paid.call_budget import BudgetShare, Wallet
+from millrace.pipeline.paid.call_records import Held, Totals
+from millrace.pipeline.paid.limits_and_budget import Budget
 
 Row = dict[str, Any]
-SECOND = 1_000_000
 
 
 class Counting:
@@ -113,7 +114,7 @@ def test_calls_that_are_made_again_are_taken_from_the_budget_as_well(tmp_path: P
     assert output(bench.broker, "f") == [0, 1]
     assert [event.happened for event in happened(bench.broker)] == [JobEventKind.SPENT]
     rows = bench.broker.read(hops.budget_journal("j", "f"), 0).rows().to_pylist()
-    assert rows[-1]["total"] == 5
+    assert rows[-1]["total_calls"] == 5
     assert totals(bench.broker, "f").calls == 5
 
 
@@ -147,57 +148,99 @@ def test_the_places_of_a_rate_do_not_overlap_over_workers(tmp_path: Path) -> Non
     bench.run(workers=3)
 
     assert sorted(counting.called) == list(range(60))
-    rows = bench.broker.read(hops.budget_journal("j", "f"), 0).rows().to_pylist()
-    assert sum(row["calls"] for row in rows) == rows[-1]["total"] == 60
+    rows = bench.broker.read(hops.pace_journal("j", "f"), 0).rows().to_pylist()
+    assert sum(row["calls"] for row in rows) >= 60
     for before, row in pairwise(rows):
-        begin = row["slot_us"] - row["calls"] * SECOND // 200
-        assert begin >= before["slot_us"] - 1
+        assert row["slot_us"] >= before["slot_us"] + row["calls"] * 1_000_000 // 200
+
+
+class Busy(Exception):
+    """As HTTP clients raise it."""
+
+    status_code = 429
+
+
+def test_a_busy_provider_costs_no_call_of_the_budget(tmp_path: Path) -> None:
+    called: list[int] = []
+
+    def pay(row: Row) -> Row:
+        called.append(row["x"])
+        if called.count(row["x"]) < 3:
+            raise Busy
+        return row
+
+    step = map_step("f", pay, expensive=True, batch_rows=4, max_calls=8, retries=0)
+    bench = Bench(tmp_path, [hop(step)])
+    fill(bench.broker, range(8))
+
+    bench.run()
+
+    assert output(bench.broker, "f") == list(range(8))
+    found = totals(bench.broker, "f")
+    assert (found.calls, found.refused, found.errors) == (8, 16, 0)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_dollars_end_a_job_as_spent_and_no_further_than_what_is_under_way(
+    tmp_path: Path, workers: int
+) -> None:
+    def pay(row: Row, context: Context) -> Row:
+        context.spend(tokens_in=10, usd=0.01, model="m")
+        return row
+
+    step = map_step("f", pay, context=True, expensive=True, concurrency=4, budget=Budget(usd=0.5))
+    bench = Bench(tmp_path, [hop(step)])
+    fill(bench.broker, range(300), partitions=3)
+
+    bench.run(workers=workers)
+
+    found = totals(bench.broker, "f")
+    most = 50 + workers * 4
+    assert 44 <= found.calls <= most
+    assert found.spend.usd == pytest.approx(0.01 * found.calls)
+    assert len(output(bench.broker, "f")) == found.calls, "all that was paid for is published"
+    assert {event.happened for event in happened(bench.broker)} == {JobEventKind.SPENT}
+    charges = bench.broker.read(hops.charges_journal("j", "f"), 0).rows().to_pylist()
+    assert sum(row["nano_usd"] for row in charges) == found.nano_usd
+    assert {row["model"] for row in charges} == {"m"}
 
 
 # The arithmetic.
-
-FAST = StepOptions(rate=10.0)
-
-
-def taken(
-    last: BudgetShare | None, wanted: int, now: int, options: StepOptions = FAST
-) -> BudgetShare:
-    found = take(last, options, wanted, now)
-    assert found is not None
-    return found
+def wallet(budget: Budget, held: Held | None = None, total: Held | None = None) -> Wallet:
+    last = None if total is None else BudgetShare(at_us=0, change=Held(), total=total)
+    return Wallet(budget, held or Held(), last)
 
 
-def test_calls_of_a_rate_follow_each_other_at_their_distance() -> None:
-    first = taken(None, 3, 0)
-    second = taken(first, 2, 100_000)
+def test_a_budget_of_calls_allows_what_others_have_left() -> None:
+    own = wallet(Budget(calls=10), held=Held(calls=3), total=Held(calls=7))
 
-    assert [first.wait_us(n, 0, 10.0) for n in range(3)] == [0, 100_000, 200_000]
-    assert [second.wait_us(n, 100_000, 10.0) for n in range(2)] == [200_000, 300_000]
-    assert taken(second, 1, 9 * SECOND).wait_us(0, 9 * SECOND, 10.0) == 0
-
-
-def test_a_clock_that_goes_back_makes_nobody_wait_for_hours() -> None:
-    ahead = taken(None, 5, 3600 * SECOND)
-    behind = taken(ahead, 1, 0)
-
-    assert behind.wait_us(0, 0, 10.0) == SECOND // 2
-    assert ahead.wait_us(4, 0, 10.0) == 4 * SECOND // 10
+    assert own.allows(Totals(calls=3), 0) == 3
+    share = own.share(Totals(calls=5), 2, 0)
+    assert share is not None
+    assert (share.change.calls, share.total.calls) == (2, 9)
+    own.on_published(share, share)
+    assert own.allows(Totals(calls=5), 2) == 1
 
 
-def test_a_clock_that_jumps_ahead_takes_no_place_twice() -> None:
-    first = taken(None, 10, 0)
-    second = taken(first, 1, 200_000)
+def test_dollars_are_reserved_as_calls_before_cost_on_average_and_settled_by_what_they_cost() -> (
+    None
+):
+    cent = 10_000_000
+    own = wallet(Budget(usd=1.0))
 
-    assert second.first_us >= first.slot_us
+    spent = Totals(calls=4, nano_usd=2 * cent)
+    assert own.allows(spent, 2) == 96, "a cent each: 2 cents spent, 2 calls under way"
+    share = own.share(spent, 2, 0)
+    assert share is not None
+    assert share.change == Held(calls=4, nano_usd=4 * cent)
+    own.on_published(share, share)
+
+    done = Totals(calls=4, nano_usd=5 * cent)
+    share = own.share(done, 0, 0)
+    assert share is not None
+    assert share.change == Held(nano_usd=cent), "they cost one cent more than was reserved"
 
 
-def test_a_budget_gives_what_is_left_and_then_nothing() -> None:
-    options = StepOptions(max_calls=5)
-    first = take(None, options, 3, 0)
-    second = take(first, options, 3, 0)
-
-    assert first is not None
-    assert second is not None
-    assert (first.calls, second.calls, second.total) == (3, 2, 5)
-    assert take(second, options, 1, 0) is None
-    assert taken(give_back(second, 2, 0), 3, 0, options).calls == 2
+def test_a_budget_that_is_passed_allows_nothing() -> None:
+    own = wallet(Budget(tokens=100), total=Held(calls=1, tokens=120))
+    assert own.allows(Totals(), 0) == 0

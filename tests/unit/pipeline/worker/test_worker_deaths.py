@@ -129,7 +129,7 @@ def test_files_that_nobody_of_the_job_wrote_are_not_followed(tmp_path: Path) -> 
     folder = tmp_path / "jobs" / JOB / "calls"
     folder.mkdir(parents=True)
     for name, header in (("f.1.1", {}), ("f.1.2", {"hop": "f", "journal": 1, "leases": [1]})):
-        CallFile.open(str(folder / name), header, slots=1, keeps=True).close()
+        CallFile.open(str(folder / name), header, slots=1).close()
     (folder / "f.1.3").write_bytes(b"what is this")
     (folder / "f.1.4").symlink_to("/etc/passwd")
 

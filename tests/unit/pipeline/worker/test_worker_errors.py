@@ -28,6 +28,7 @@ from millrace.journal.core.values import Publish, Published
 from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.calling import call_thread
 from millrace.pipeline.core.job_events import JobEventKind
+from millrace.pipeline.paid.call_errors import AnswerUnusable
 
 Row = dict[str, Any]
 
@@ -325,6 +326,27 @@ def test_a_filter_that_fails_in_front_of_an_expensive_step_is_an_event(tmp_path:
     assert called == []
 
 
+def test_errors_that_are_not_to_be_tried_again_are_not_and_the_paid_answer_is_kept(
+    tmp_path: Path,
+) -> None:
+    called: list[int] = []
+
+    def pay(row: Row) -> Row:
+        called.append(row["x"])
+        raise AnswerUnusable("no JSON", answer="I am sorry")
+
+    step = map_step(
+        "f", pay, expensive=True, retries=5, on_error="dead_letter", give_up_on=[AnswerUnusable]
+    )
+    bench = bench_of(tmp_path, step, rows=2)
+
+    bench.run()
+
+    assert called == [0, 1]
+    letters = dead(bench.broker, "f")
+    assert letters[0]["error"] == "AnswerUnusable: no JSON\n  answer: I am sorry"
+
+
 # Functions that hang.
 
 
@@ -435,13 +457,13 @@ def test_a_function_that_fails_over_a_dead_workers_rows_leaves_its_paid_results_
     broker, fails, paid = Dying(), iter([False, True]), list[int]()
 
     def front(row: Row) -> Row:
-        if row["x"] == 2 and next(fails, False):
+        if row["x"] == 1 and next(fails, False):
             raise ValueError("not now")
         return row
 
     def pay(row: Row) -> Row:
         paid.append(row["x"])
-        broker.is_dying = row["x"] == 4
+        broker.is_dying = row["x"] < 2 and len(paid) <= 2
         return {"x": -row["x"]}
 
     steps = (map_step("front", front, retries=0), map_step("pay", pay, expensive=True))
@@ -454,7 +476,7 @@ def test_a_function_that_fails_over_a_dead_workers_rows_leaves_its_paid_results_
     again = bench.again()
     again.run()
     (failed,) = [event for event in happened(broker) if event.happened is JobEventKind.FAILED]
-    assert (failed.step, failed.detail["offset"]) == ("front", 2)
+    assert (failed.step, failed.detail["offset"]) == ("front", 1)
     assert output(broker, "pay") == []
 
     again.again().run()

@@ -7,13 +7,15 @@ that the process dies in the middle of things.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import multiprocessing
 import os
 import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,6 @@ from tests.unit.pipeline.worker.worker_kit import (
 
 from millrace.config import Config
 from millrace.faults import VARIABLE
-from millrace.journal.core.values import Publish, Published
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.hops import Hop
@@ -51,11 +52,10 @@ IN_CALL = "in the call"
 """In place of a point: the process is killed in the function itself."""
 RAISERS = (3, 23, 31)
 """Rows for which the first call of all raises."""
-CONFIG = QUICK.with_options(job_turn_ms=60_000, job_ahead_ms=60_000)
-FAR = CONFIG.with_options(job_ahead_ms=1)
-"""Publishing takes longer than this: intents are recorded while calls are under way."""
-CALL_S, PUBLISH_S = 0.02, 0.003
-"""How long they take then."""
+CONFIG = QUICK.with_options(job_turn_ms=60_000, job_linger_ms=2)
+CONCURRENCY = 3
+CALL_S = 0.004
+"""How long calls take of which several are made at once."""
 _FORK = multiprocessing.get_context("forkserver")
 _FORK.set_forkserver_preload(["tests.unit.pipeline.worker.worker_kills_kit"])
 
@@ -70,11 +70,40 @@ def plus_one(row: dict[str, Any]) -> dict[str, Any]:
 
 def pay(folder: str, row: dict[str, Any]) -> dict[str, Any]:
     """A paid call: written down before anything else happens."""
+    with _noted(folder, row):
+        return _pay(folder, row)
+
+
+def pay_slowly(folder: str, row: dict[str, Any]) -> dict[str, Any]:
+    """The same, of threads."""
+    with _noted(folder, row):
+        time.sleep(CALL_S * (row["x"] % 3))
+        return _pay(folder, row)
+
+
+async def pay_async(folder: str, row: dict[str, Any]) -> dict[str, Any]:
+    """The same, of tasks."""
+    with _noted(folder, row):
+        await asyncio.sleep(CALL_S * (row["x"] % 3))
+        made = _pay(folder, row)
+        await asyncio.sleep(CALL_S * (row["x"] % 2))
+        return made
+
+
+@contextlib.contextmanager
+def _noted(folder: str, row: dict[str, Any]) -> Iterator[None]:
+    """Write down when a call begins and ends."""
+    write_line(Path(folder) / "life.log", f"begin {row['x']}")
+    try:
+        yield
+    finally:
+        write_line(Path(folder) / "life.log", f"end {row['x']}")
+
+
+def _pay(folder: str, row: dict[str, Any]) -> dict[str, Any]:
     value, log = row["x"], Path(folder) / "calls.log"
     is_first = f"{value}" not in lines(log)
     write_line(log, f"{value}")
-    if os.environ.get("IS_FAR"):
-        time.sleep(CALL_S)
     if value == ARMING and os.environ.get("ARMED_LATER") == IN_CALL:
         os.kill(os.getpid(), signal.SIGKILL)
     elif value == ARMING and os.environ.get("ARMED_LATER") == "SIGTERM":
@@ -90,12 +119,29 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-def job_hops(folder: str, *, fused: bool = False, **options: Any) -> list[Hop]:  # noqa: ANN401 - of any option
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "row": pay,
+    "threads": pay_slowly,
+    "async": pay_async,
+    "unordered": pay_async,
+}
+
+
+def job_hops(
+    folder: str,
+    *,
+    fused: bool = False,
+    kind: str = "row",
+    **options: Any,  # noqa: ANN401 - of any option
+) -> list[Hop]:
     """The job; `fused`: its cheap step runs in the hop of the expensive one."""
+    several = {} if kind == "row" else {"concurrency": CONCURRENCY}
     paying = map_step(
         "pay",
-        partial(pay, folder),
-        **{"expensive": True, "batch_rows": BATCH_ROWS, "retries": 1, **options},
+        partial(FUNCTIONS[kind], folder),
+        is_async=kind in ("async", "unordered"),
+        ordered=kind != "unordered",
+        **{"expensive": True, "batch_rows": BATCH_ROWS, "retries": 1, **several, **options},
     )
     sink = ParquetSink(name="files", schema=NUMBERS, path=f"{folder}/out")
     if fused:
@@ -128,14 +174,6 @@ def prepare(folder: str, *, fused: bool = False) -> None:
     broker.close()
 
 
-class FarBroker(EmbeddedBroker):
-    """Publishing takes a while."""
-
-    def publish(self, request: Publish) -> Published:
-        time.sleep(PUBLISH_S)
-        return super().publish(request)
-
-
 def run_job(
     folder: str,
     now: str | None,
@@ -144,8 +182,7 @@ def run_job(
     config: Config = CONFIG,
 ) -> None:
     """Run the job to its end, or die at a point, from the beginning or later on."""
-    os.environ["IS_FAR"] = "yes" if config == FAR else ""
-    broker = (FarBroker if config == FAR else EmbeddedBroker).open(f"{folder}/mill")
+    broker = EmbeddedBroker.open(f"{folder}/mill")
     for lease in broker.leases(hops.ROOT):
         broker.fence(lease.name)  # As a runner does that knows the workers before it to be dead.
     bench = Bench(Path(folder), job_hops(folder, **options), config, broker).start()
@@ -185,6 +222,15 @@ def files(folder: Path) -> list[int]:
     """What the sink shows."""
     tables = [pq.read_table(path) for path in sorted((folder / "out").glob("*.parquet"))]
     return sorted(value for table in tables for value in table["x"].to_pylist())
+
+
+def calls_under_way(folder: Path) -> set[int]:
+    """Calls that began and did not return; a call that raised did. Read before the next worker."""
+    found: Counter[int] = Counter()
+    for line in lines(folder / "life.log"):
+        word, value = line.split()
+        found[int(value)] += 1 if word == "begin" else -1
+    return {value for value, count in found.items() if count}
 
 
 def called_again(folder: Path) -> list[int]:

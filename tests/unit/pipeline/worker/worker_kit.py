@@ -14,29 +14,31 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.journal.broker import Broker
 from millrace.journal.memory import MemoryBroker
-from millrace.pipeline.core import call_records, dead_letters, hops, job_events
-from millrace.pipeline.core.call_records import Totals
+from millrace.pipeline.core import dead_letters, hops, job_events
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_events import JobEvent
 from millrace.pipeline.core.job_model import (
     Calling,
     FilterStep,
     FunctionSink,
-    KeyBy,
     Map,
+    RowStep,
     Select,
     StepOptions,
-    UnionStep,
 )
+from millrace.pipeline.define.step_options import options_of
+from millrace.pipeline.paid import call_records
+from millrace.pipeline.paid.call_records import Totals
 from millrace.pipeline.report.run_history import STOPPING
 from millrace.pipeline.run.job_journals import ensure_journals
 from millrace.pipeline.sinks import OtherJournals
+from millrace.pipeline.sinks.table_record import commits_journal
 from millrace.pipeline.worker.worker import Worker, WorkerOutcome, WorkerSettings
 
 JOB = "j"
 NUMBERS = pa.schema([pa.field("x", pa.int64())])
 LONG_MS = 3_600_000
-Step = Map | FilterStep | Select | KeyBy | UnionStep
+Step = RowStep
 
 QUICK = Config().with_options(
     job_idle_ms=2,
@@ -82,7 +84,7 @@ def map_step(
     **options: Any,  # noqa: ANN401 - of any option
 ) -> Map:
     how = calling(function, rows, makes=makes, is_async=is_async, context=context)
-    return Map(name=name, schema=schema, calling=how, options=StepOptions(**options))
+    return Map(name=name, schema=schema, calling=how, options=options_of(name, options))
 
 
 def filter_step(condition: str, name: str = "filter", schema: pa.Schema = NUMBERS) -> FilterStep:
@@ -159,7 +161,7 @@ def output(broker: Broker, step: str, name: str = "x") -> list[Any]:
 def totals(broker: Broker, step: str) -> Totals:
     """Over all units of a step."""
     sums = Totals()
-    for info in broker.list(f"{hops.step_root(JOB, step)}/calls"):
+    for info in broker.list(f"{hops.step_root(JOB, step)}/{hops.RECORDED}"):
         rows = broker.read(info.name, broker.start_offset(info.name)).rows()
         found = call_records.from_rows(rows)
         if found:
@@ -178,6 +180,12 @@ def dead(broker: Broker, step: str) -> list[dict[str, Any]]:
     for row in found:
         row["row"] = dead_letters.from_arrow(row["row_arrow"]).to_pylist()[0]
     return found
+
+
+def noted_rows(broker: Broker, sink: str = "out") -> int:
+    """The rows that workers noted as committed to the target of a sink."""
+    notes = broker.read(commits_journal(JOB, sink), 0).rows()
+    return sum(notes["rows"].to_pylist())
 
 
 @dataclass(slots=True)

@@ -9,14 +9,19 @@ import pyarrow as pa
 import pytest
 from tests.unit.reads.kit import SCHEMA, P, Q, a_read
 
-from millrace.errors import DataLost
+from millrace.errors import DataLost, UserError
+from millrace.journal.core.values import Publish, Published
 from millrace.journal.memory import MemoryBroker
 from millrace.reads.model.checkpoint import Checkpoint, CheckpointNumber
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 from millrace.reads.model.session_messages import Continue, Reported, ToSlice
 from millrace.reads.model.slice_progress import Points, Reads, SliceProgress
 from millrace.reads.model.tags import tag_of
-from millrace.reads.session.checkpoint_store import CheckpointStore, group_name
+from millrace.reads.session.checkpoint_store import (
+    CheckpointStore,
+    group_name,
+    read_checkpoints,
+)
 from millrace.reads.session.session_actor import SessionActor
 from millrace.reads.session.session_state import SessionState
 
@@ -149,3 +154,61 @@ def test_a_checkpoint_is_committed_beside_a_journal_that_was_deleted_just_now(
     actor.commit(number)
     assert broker.committed(group_name("tested"), "t/a") is None
     assert broker.committed(group_name("tested"), "t/b") == 4
+
+
+def test_a_commit_with_the_next_checkpoint_is_one_write(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = broker.create("t/a", SCHEMA).id
+    broker.append("t/a", rows(9))
+    actor, _ = begun(broker, a_read())
+    writes: list[int] = []
+    publish = broker.publish
+
+    def counted(given: Publish) -> Published:
+        writes.append(len(given.parts))
+        return publish(given)
+
+    monkeypatch.setattr(broker, "publish", counted)
+    tag = tag_of(0, journal)
+    told(actor, tag, 10, upto=1)
+    last = taken(actor).number
+    writes.clear()
+
+    for clock in range(11, 16):
+        actor.commit_with_next(last)
+        told(actor, tag, clock, upto=clock - 9)
+        last = taken(actor).number
+
+    assert writes == [1] * 5, "a commit and a checkpoint each"
+    assert read_checkpoints(broker, "tested").committed.number == last - 1
+    assert broker.committed(group_name("tested"), "t/a") == 5
+
+    actor.commit_with_next(last)
+    assert actor.next_checkpoint() is None
+    actor.store_due_commit()
+    actor.store_due_commit()
+    assert len(writes) == 6, "nothing came, so it is stored by itself, once"
+    assert read_checkpoints(broker, "tested").committed.number == last
+
+
+def test_a_commit_that_waits_is_stored_though_a_journal_is_gone(broker: MemoryBroker) -> None:
+    gone, kept = broker.create("t/a", SCHEMA).id, broker.create("t/b", SCHEMA).id
+    broker.append("t/a", rows(2))
+    broker.append("t/b", rows(4))
+    actor, _ = begun(broker, a_read())
+    told(actor, tag_of(0, gone), 10, upto=2)
+    actor.commit_with_next(taken(actor).number)
+    broker.delete("t/a")
+    told(actor, tag_of(0, kept), 11, upto=3)
+
+    assert taken(actor).number == 2
+
+    found = read_checkpoints(broker, "tested")
+    assert (found.committed.number, [each.number for each in found.prepared]) == (1, [2])
+
+
+def test_a_commit_of_what_was_not_handed_out_is_refused_at_once(broker: MemoryBroker) -> None:
+    actor, _ = begun(broker, a_read())
+    with pytest.raises(UserError, match="was not handed out"):
+        actor.commit_with_next(CheckpointNumber(7))

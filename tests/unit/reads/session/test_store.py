@@ -51,7 +51,7 @@ def test_what_was_stored_is_found_however_often_it_is_opened_and_made_smaller(
     store = a_store(broker)
     store.load()
     for step in range(1, 60):
-        match chance.choice(["prepare", "prepare", "commit", "open", "drop"]):
+        match chance.choice(["prepare", "prepare", "commit", "both", "open", "drop"]):
             case "prepare":
                 highest += 1
                 handed.append(delta(highest, chance.randint(1, 5), step, step))
@@ -61,6 +61,12 @@ def test_what_was_stored_is_found_however_often_it_is_opened_and_made_smaller(
                 whole = merge(whole, *(each for each in handed if each.number <= number))
                 handed = [each for each in handed if each.number > number]
                 assert content(store.commit(number, {})) == content(whole)
+            case "both" if handed:
+                highest += 1
+                number, added = chance.choice(handed).number, delta(highest, 1, step, step)
+                whole = merge(whole, *(each for each in handed if each.number <= number))
+                handed = [each for each in handed if each.number > number] + [added]
+                assert content(store.commit(number, {}, prepare=added)) == content(whole)
             case "open":
                 store = a_store(broker)
                 store.load()

@@ -37,7 +37,7 @@ def test_what_spark_adds_is_left_alone() -> None:
     ("use", "given", "message"),
     [
         ("read", {"journal": "a"}, "no path"),
-        ("read", {"path": "gs://b/m", "journal": "a"}, "not a folder"),
+        ("read", {"path": "ftp://b/m", "journal": "a"}, "not a folder"),
         ("read", {"path": "/m"}, "found: none"),
         ("read", {"path": "/m", "read": "t"}, "found: read"),
         ("read", {"path": "/m", "journal": "a", "job": "j", "step": "s"}, "journal, job"),

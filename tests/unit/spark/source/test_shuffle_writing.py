@@ -20,6 +20,7 @@ from millrace.config import Config
 from millrace.errors import DataLost, UserError
 from millrace.ids import StageId
 from millrace.shuffle import cleanup, runs
+from millrace.shuffle.catalog import run_catalog
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.source.shuffle_writer import ShuffleWriter, WrittenOutput, make_writer
 from millrace.spark.source.source_options import SourceOptions
@@ -57,7 +58,7 @@ def written(writer: ShuffleWriter, task: SimpleNamespace, number: int, *ids: int
 
 def ids_in(options: SourceOptions, name: str = "n") -> list[int]:
     store = WorkspaceEntry.of(options).store
-    found = runs.read_manifest(store, runs.resolve(store, name), StageId(0))
+    found = runs.read_manifest(store, run_catalog.resolve(store, name), StageId(0))
     shuffle = Shuffle(manifest=found, stores={None: store})
     return sorted(i for n in range(shuffle.partitions) for i in shuffle.read(n)["id"].to_pylist())
 
@@ -72,7 +73,7 @@ def test_the_attempt_that_its_message_names_counts_whatever_else_lies_there(
     writer.commit([second, first])
     assert ids_in(options) == [1, 2, 3, 4]
     store = WorkspaceEntry.of(options).store
-    assert not store.exists(layout.alive_path(runs.resolve(store, "n")))
+    assert not store.exists(layout.alive_path(run_catalog.resolve(store, "n")))
 
 
 def test_a_run_lives_while_tasks_write_and_without_a_manifest_is_dropped_when_silent(
@@ -80,7 +81,7 @@ def test_a_run_lives_while_tasks_write_and_without_a_manifest_is_dropped_when_si
 ) -> None:
     writer = make_writer(options, COLUMNS, overwrite=False)
     store = WorkspaceEntry.of(options).store
-    (run,) = runs.list_runs(store)
+    (run,) = run_catalog.all_runs(store)
     alive = store.path(layout.alive_path(run.query_id))
     os.utime(alive, (1, 1))
     written(writer, as_task, 0, 1)
@@ -90,7 +91,7 @@ def test_a_run_lives_while_tasks_write_and_without_a_manifest_is_dropped_when_si
     os.utime(alive, (1, 1))  # The application was killed long ago.
     dropped = cleanup.drop_runs(store, older_than_ms=0, now_ms=now_ms, config=Config())
     assert dropped.runs == (run.query_id,)
-    assert runs.list_runs(store) == []
+    assert run_catalog.all_runs(store) == []
 
 
 def test_a_write_whose_run_or_rows_were_removed_fails_whole(
@@ -99,7 +100,7 @@ def test_a_write_whose_run_or_rows_were_removed_fails_whole(
     store = WorkspaceEntry.of(options, make=True).store
     dropped = make_writer(options, COLUMNS, overwrite=False)
     message = written(dropped, as_task, 0, 1)
-    store.remove_file(layout.query_path(runs.list_runs(store)[-1].query_id))
+    store.remove_file(layout.query_path(run_catalog.all_runs(store)[-1].query_id))
     with pytest.raises(DataLost, match="was dropped while it was written"):
         dropped.commit([message])
     with pytest.raises(DataLost, match="was dropped while it was written"):
@@ -129,18 +130,18 @@ def test_of_two_that_write_under_one_name_one_is_refused_also_at_the_last_moment
     with pytest.raises(UserError, match="found: run 2"):
         make_writer(options, COLUMNS, overwrite=False)
 
-    look, looked = runs.find_named, []
+    look, looked = run_catalog.find_named, []
 
     def not_at_first(*given: object) -> object:
         looked.append(given)
         return look(*given) if len(looked) > 1 else []  # type: ignore[arg-type]
 
-    monkeypatch.setattr(runs, "find_named", not_at_first)
+    monkeypatch.setattr(run_catalog, "find_named", not_at_first)
     with pytest.raises(UserError, match="found: run 2"):
         unseen.commit([messages[2]])
     monkeypatch.undo()
     assert ids_in(options) == [1]
-    assert runs.find_named(WorkspaceEntry.of(options).store, "n") == [2]
+    assert run_catalog.find_named(WorkspaceEntry.of(options).store, "n") == [2]
 
 
 def test_the_newest_counts_that_was_written_over_the_others(
@@ -150,7 +151,7 @@ def test_the_newest_counts_that_was_written_over_the_others(
         writer = make_writer(options, COLUMNS, overwrite=n > 0)
         writer.commit([written(writer, as_task, 0, n)])
     assert ids_in(options) == [1]
-    assert len(runs.find_named(WorkspaceEntry.of(options).store, "n")) == 2
+    assert len(run_catalog.find_named(WorkspaceEntry.of(options).store, "n")) == 2
 
 
 def test_abort_removes_attempts_unless_the_manifest_is_there(
@@ -178,7 +179,7 @@ def test_columns_that_no_shuffle_can_hold_are_refused_before_a_run_is_begun(
     ):
         with pytest.raises(UserError, match=message):
             make_writer(replace(options, key_by=keys), columns, overwrite=False)
-    assert runs.list_runs(WorkspaceEntry.of(options).store) == []
+    assert run_catalog.all_runs(WorkspaceEntry.of(options).store) == []
 
 
 def test_a_host_that_does_not_see_the_workspace_serves_what_its_tasks_wrote(

@@ -312,7 +312,7 @@ def test_addresses_of_tables(tmp_path: Path) -> None:
 
 
 def test_files_with_deleted_rows_are_not_replaced_in_a_store(tmp_path: Path) -> None:
-    commits = target_of(tmp_path / "t").commits("app", CONFIG)
+    commits = target_of(tmp_path / "t").plain_commits("app", CONFIG)
     plain = {"path": "a.parquet", "deletionTimestamp": 1}
     commits._check_removals([plain])
     with pytest.raises(UserError, match=r"found: .*/b.parquet, and 0 others"):

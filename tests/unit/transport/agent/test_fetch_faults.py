@@ -16,7 +16,7 @@ from millrace.config import Config
 from millrace.errors import AgentUnreachable, Corrupt
 from millrace.ids import AttemptId, FolderId
 from millrace.shuffle import reader
-from millrace.shuffle.index import PartitionMeta
+from millrace.shuffle.partition_entries import PartitionMeta
 from millrace.transport.agent.agent_messages import ByteRange, Ticket, WhichAttempt
 from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.transport.agent.landing import InFile, InMemory, Landing

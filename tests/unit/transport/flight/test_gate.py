@@ -35,10 +35,12 @@ class Behindhand:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(self.path)
         self._listener.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()  # Else it takes a connection that nobody closes.
         self._listener.close()
         for connection in self.connections:
             connection.close()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.transport.owner_kit import QUICK, column
 
-from millrace.errors import BrokerStopped, OwnerUnreachable, Retriable
+from millrace.errors import BrokerStopped, Conflict, OwnerUnreachable, Retriable
 from millrace.journal.broker import Broker
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import ANYTHING, Append, Lease, Publish, SegmentFile, Watched
@@ -109,10 +109,10 @@ SAFE: dict[str, Callable[[Broker], object]] = {
     ),
     "append_stamped": lambda b: b.append_stamped("a", column(1)),
     "commit": lambda b: b.commit("g", "a", 5, expected=3),
-    "acquire": lambda b: b.acquire("l", "h"),
+    "acquire": lambda b: b.acquire("l", "h", after=3),
     "renew": lambda b: b.renew(LEASE),
     "release": lambda b: b.release(LEASE),
-    "fence": lambda b: b.fence("l"),
+    "fence": lambda b: b.fence("l", after=3),
     "truncate_committed": lambda b: b.truncate_committed("a"),
     "watch": lambda b: b.watch(-1),
 }
@@ -135,6 +135,14 @@ def test_a_call_that_is_safe_to_repeat_is_asked_again(ask: Callable[[Broker], ob
     assert len(script.asked) == 3
     assert script.connected == 3
     assert script.slept == [0.1, 0.2]
+
+
+def test_a_lease_is_taken_anew_when_an_earlier_try_may_have_taken_it() -> None:
+    taken = Conflict("lease 'l' is not what it was")
+    script = Script([4, LOST, taken, 5, LEASE])
+
+    assert script.broker().acquire("l", "h") is LEASE
+    assert script.asked == ["lease_epoch", "acquire", "acquire", "lease_epoch", "acquire"]
 
 
 class _Watched:

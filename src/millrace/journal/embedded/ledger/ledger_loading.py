@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from sqlite3 import Connection
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from millrace.journal.core.book import Book, Journal, LeaseState, ProducerState
 from millrace.journal.core.committed_rows import RolledBackRange
-from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.journal_names import JournalChoice, JournalId, Offset
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.sequencing import OpenTransaction, Sequence
 from millrace.journal.embedded.ledger import ledger_tables
@@ -48,6 +48,41 @@ def load(db: Connection) -> LedgerContent:
         next_body=db.execute(counted + "bodies").fetchone()[0],
         next_segment=1 if segment is None else segment[0],
     )
+
+
+def load_some(db: Connection, choice: JournalChoice) -> Book:
+    """A book with the chosen journals alone, and leases of the same names.
+
+    What it takes depends on how many are chosen, not on how many there are.
+    """
+    reading = BookLoader()
+    for row in db.execute("SELECT id, content FROM schemas"):
+        reading.schema(row)
+    puts = (reading.journal, reading.sequence, reading.rolled_back, reading.group, reading.lease)
+    for span in choice.spans():
+        for put, query in zip(puts, _OF_SOME, strict=True):
+            for row in db.execute(query, span):
+                put(row)
+    return reading.book
+
+
+_OF_SOME: Final = (
+    "SELECT * FROM journals WHERE name >= ? AND name < ?",
+    """
+    SELECT s.* FROM journals j CROSS JOIN sequences s ON s.journal = j.id
+    WHERE j.name >= ? AND j.name < ?
+    """,
+    """
+    SELECT r.* FROM journals j CROSS JOIN rolled_back r ON r.journal = j.id
+    WHERE j.name >= ? AND j.name < ? ORDER BY r.journal, r.end_offset
+    """,
+    """
+    SELECT g.* FROM journals j CROSS JOIN group_offsets g ON g.journal = j.id
+    WHERE j.name >= ? AND j.name < ?
+    """,
+    "SELECT * FROM leases WHERE name >= ? AND name < ?",
+)
+"""The tables of journals whose names lie between two texts, in the order of a book's parts."""
 
 
 class BookLoader:

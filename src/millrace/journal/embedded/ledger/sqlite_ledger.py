@@ -42,6 +42,10 @@ _NO_ROOM: Final = (
 _VACUUM_PAGES: Final = 128
 """Few enough to stay in SQLite's cache: pages that leave it take room in the log."""
 _VACUUM_ROUNDS_MAX: Final = 128
+_GIVE_BACK_ROUNDS_MAX: Final = 32
+"""16 MiB at an idle moment: callers wait meanwhile."""
+_FREE_PAGES_MIN: Final = 1024
+"""Pages that are used again soon: less than 4 MiB is not given back."""
 _MAY_FAIL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -150,6 +154,7 @@ class SqliteLedger(TableReader):
         """See `Ledger.write_back`: put the log into the file."""
         if self._start.is_read_only:
             return
+        self._give_back()
         with self._reported("writing back"):
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._start.reserve.hold()
@@ -254,6 +259,14 @@ class SqliteLedger(TableReader):
         """Give the reserve away, and let the log begin again where it is long enough already."""
         self._start.reserve.release()
         self._write_back_if_it_fits("PASSIVE")
+
+    def _give_back(self) -> None:
+        """Give some pages of deleted rows back, where most of the ledger is made of such."""
+        for _ in range(_GIVE_BACK_ROUNDS_MAX):
+            free = self._pragma("freelist_count")
+            if free < _FREE_PAGES_MIN or 2 * free < self._pragma("page_count"):
+                return
+            self._tried(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
 
     def _shrink(self) -> None:
         """On a full disk: give back what deleted rows took in the ledger, and then its log."""

@@ -14,7 +14,8 @@ import msgspec
 import pyarrow as pa
 
 from millrace.errors import Corrupt
-from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.book import Book
+from millrace.journal.core.journal_names import JournalChoice, JournalId, Offset
 from millrace.journal.embedded.ledger import ledger_loading, ledger_tables
 from millrace.journal.embedded.ledger.ledger_connections import ReadingConnections
 from millrace.journal.embedded.ledger.ledger_errors import not_a_ledger, reported, words
@@ -49,6 +50,15 @@ class TableReader:
                 f"{words('reading', self._path, error)}\n  found: a row that no ledger holds\n"
                 "  to fix: bring ledger.sqlite and ledger.sqlite-wal back from a copy"
             ) from error
+
+    def load_some(self, choice: JournalChoice) -> Book:
+        """What `load` has of these journals, as of one moment."""
+        with self._reported("reading"), self._readers.reader() as reader:
+            reader.execute("BEGIN")
+            try:
+                return ledger_loading.load_some(reader, choice)
+            finally:
+                reader.execute("COMMIT")
 
     def ranges(self, journal: JournalId, offset: Offset, count: int) -> Sequence[AppendRange]:
         """See `Ledger.ranges`."""

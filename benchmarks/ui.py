@@ -1,0 +1,311 @@
+"""How long pages take, cold and warm, on a large workspace; and what looking costs what runs.
+
+python benchmarks/ui.py [--rounds 5] [--small]
+
+The workspace has 1M records of calls, 100,000 journals, 10,000 runs and two stages of 50,000
+partitions. Each round starts a server and asks for every page once: the first time a page is made
+is the time that counts. The peer of the last measure is the same work with no page open.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import millrace as mr
+from millrace.ids import AttemptId, QueryId, StageId
+from millrace.journal.broker import Broker
+from millrace.pipeline.core import hops, job_events
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_record import RECORDED, JobPart, JobRecord
+from millrace.pipeline.paid import call_records
+from millrace.shuffle import runs
+from millrace.shuffle.manifest import Choice, Manifest
+from millrace.storage.local import LocalStore
+from millrace.workspace import runtime_of
+
+JOB = "captions"
+UNITS = 16
+ROWS = pa.schema([("n", pa.int64())])
+PAGES = (
+    "/",
+    "/runs",
+    "/runs?at=5000",
+    "/runs/{run}",
+    "/runs/{wide}",
+    "/runs/{wide}/stages/0",
+    "/compare?a={wide}&b={run}",
+    "/jobs",
+    f"/jobs/{JOB}",
+    f"/jobs/{JOB}/steps/caption",
+    "/journals",
+    "/journals?at=50000",
+    "/journals?order=rows",
+    "/journal/many/00042",
+    "/reads",
+    "/workspace",
+    "/ask",
+)
+
+
+def make_journals(broker: Broker, count: int) -> None:
+    for begin in range(0, count, 5_000):
+        names = [f"many/{n:05}" for n in range(begin, min(begin + 5_000, count))]
+        broker.create_many(names, ROWS)
+    broker.append("many/00042", pa.table({"n": list(range(1_000))}))
+
+
+def record() -> JobRecord:
+    reads = (hops.output_prefix(JOB, "videos"),)
+    return JobRecord(
+        JOB,
+        (
+            JobPart(name="videos", kind="source"),
+            JobPart(
+                name="caption",
+                kind="map",
+                inputs=("videos",),
+                prefixes=reads,
+                expensive=True,
+                depth=1,
+            ),
+        ),
+    )
+
+
+def make_calls(broker: Broker, count: int) -> None:
+    """A job with so many records of calls, over a few units."""
+    broker.create(hops.runs_journal(JOB), job_events.SCHEMA)
+    started = JobEvent(
+        at_us=time.time_ns() // 1000,
+        run=1,
+        happened=JobEventKind.STARTED,
+        detail={RECORDED: record().to_json()},
+    )
+    broker.append(hops.runs_journal(JOB), job_events.to_rows([started]))
+    each = count // UNITS
+    for unit in range(UNITS):
+        source = hops.output_journal(JOB, "videos", unit)
+        info = broker.create(source, ROWS)
+        name = hops.calls_journal(JOB, "caption", info.id)
+        schema = call_records.SCHEMA
+        broker.create(name, schema)
+        broker.create(hops.output_journal(JOB, "caption", unit), ROWS)
+        for begin in range(0, each, 20_000):
+            rows = min(20_000, each - begin)
+            numbers = np.arange(begin, begin + rows)
+            broker.append(source, pa.table({"n": numbers}))
+            broker.append(name, call_rows(schema, numbers))
+
+
+def call_rows(schema: pa.Schema, numbers: np.ndarray[Any, Any]) -> pa.Table:
+    now = time.time_ns() // 1000
+    given = {
+        "at_us": now + numbers * 1_000,
+        "first": numbers,
+        "next": numbers + 1,
+        "calls": np.ones_like(numbers),
+        "total_calls": numbers + 1,
+    }
+    columns = []
+    for field in schema:
+        if field.name in given:
+            columns.append(pa.array(given[field.name], field.type))
+        elif field.name == "kind":
+            columns.append(pa.array(["intent"] * len(numbers)))
+        elif field.nullable:
+            columns.append(pa.nulls(len(numbers), field.type))
+        else:
+            columns.append(pa.array(np.zeros_like(numbers)).cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def make_runs(store: LocalStore, count: int, partitions: int) -> tuple[int, int]:
+    """Small runs, and two with very many partitions; the numbers of a small and a wide one."""
+    wide = 0
+    made = random.Random(1)  # noqa: S311 - sizes of an example
+    for number in range(count):
+        run = runs.begin_run(store, plan=f"plan {number % 7}", about={"stages": 1}, now_ms=number)
+        is_wide = number in (count // 2, count // 2 + 1)
+        parts = partitions if is_wide else 8
+        sizes = tuple(made.randrange(1, 10_000) for _ in range(parts))
+        chosen = tuple(choice(run.query_id, n) for n in range(1_000 if is_wide else 1))
+        decided = Manifest(
+            query_id=run.query_id,
+            stage_id=StageId(0),
+            created_at_ms=number + 5,
+            partitions=parts,
+            partitioner={"kind": "hash", "keys": ["n"], "partitions": parts},
+            schema=ROWS,
+            chosen=chosen,
+            partition_rows=sizes,
+            partition_bytes=sizes,
+        )
+        runs.write_manifest(store, decided, sync=False)
+        runs.end_run(store, run.query_id)
+        wide = run.query_id if is_wide else wide
+    return count - 3, wide
+
+
+def choice(query_id: QueryId, number: int) -> Choice:
+    attempt = AttemptId.of(query_id, 0, number, 1)
+    return Choice(
+        map_task=attempt.task.map_task,
+        attempt=attempt,
+        folder=None,
+        content="0" * 16,
+        rows=1,
+        bytes=1,
+    )
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[tuple[int, int]]:
+    """A server in a process of its own: its port, and the id of the process."""
+    process = subprocess.Popen(
+        [str(Path(sys.executable).with_name("millrace")), "ui", str(folder), "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        found = re.search(r":(\d+)/", process.stdout.readline())
+        assert found, "no address was printed"
+        yield int(found[1]), process.pid
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def ask(port: int, path: str) -> float:
+    """Seconds until a page was here."""
+    began = time.perf_counter()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    answer.read()
+    assert answer.status == 200, (path, answer.status)
+    connection.close()
+    return time.perf_counter() - began
+
+
+def cpu_of(process: int) -> float:
+    """Seconds of CPU that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def timed(folder: Path, pages: list[str], rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """Seconds, and those of CPU, of each page, asked once of each of so many fresh servers."""
+    took: dict[str, list[tuple[float, float]]] = {page: [] for page in pages}
+    order = random.Random(2)  # noqa: S311 - an order
+    for _ in range(rounds):
+        shuffled = order.sample(pages, len(pages))
+        with server(folder) as (port, process):
+            for page in shuffled:
+                cpu = cpu_of(process)
+                seconds = ask(port, page)
+                took[page].append((seconds, cpu_of(process) - cpu))
+    return took
+
+
+def appends(broker: Broker, seconds: float) -> tuple[int, float]:
+    """How many commits an owner makes, and what each takes of its process."""
+    rows = pa.table({"n": list(range(100))})
+    commits, until, cpu = 0, time.monotonic() + seconds, time.process_time()
+    while time.monotonic() < until:
+        broker.append("busy", rows)
+        commits += 1
+    return commits, (time.process_time() - cpu) / commits
+
+
+def overhead(folder: Path, seconds: float) -> dict[str, float]:
+    """CPU of a commit in the owner's process, with and without a page that follows it."""
+    with mr.open(folder) as ws:
+        broker = runtime_of(ws).joined_broker()
+        broker.create("busy", ROWS)
+        appends(broker, 1)
+        alone, watched = [], []
+        with server(folder) as (port, _):
+            for _ in range(3):
+                alone.append(appends(broker, seconds)[1])
+                looker = subprocess.Popen(
+                    [sys.executable, __file__, "--look", str(port), "--seconds", str(seconds)]
+                )
+                watched.append(appends(broker, seconds)[1])
+                looker.wait(60)
+    return {"alone_us": min(alone) * 1e6, "watched_us": min(watched) * 1e6}
+
+
+def look(port: int, seconds: float) -> None:
+    """What an open page does: asks again each second."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        ask(port, "/journal/busy")
+        time.sleep(1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--small", action="store_true", help="a hundredth of it, to try this out")
+    parser.add_argument("--look", type=int)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    given = parser.parse_args()
+    if given.look:
+        look(given.look, given.seconds)
+        return
+    part = 100 if given.small else 1
+    folder = Path(tempfile.mkdtemp(prefix="mr-ui-"))
+    try:
+        with mr.open(folder / "mill") as ws:
+            broker = runtime_of(ws).joined_broker()
+            make_journals(broker, 100_000 // part)
+            make_calls(broker, 1_000_000 // part)
+            run, wide = make_runs(LocalStore(ws.path), 10_000 // part, 50_000 // part)
+        pages = [page.format(run=run, wide=wide) for page in PAGES]
+        if given.small:
+            pages = [page for page in pages if "at=" not in page]
+        took = timed(folder / "mill", pages, given.rounds)
+        every = sorted(seconds for each in took.values() for seconds, _ in each)
+        used = sorted(cpu for each in took.values() for _, cpu in each)
+        for page, each in took.items():
+            walls, cpus = ([pair[n] * 1000 for pair in each] for n in (0, 1))
+            print(f"{page:32} longest {max(walls):6.0f} ms, CPU {sum(cpus) / len(cpus):5.0f} ms")
+        cost = overhead(folder / "mill", given.seconds)
+        result = {
+            "benchmark": "ui",
+            "pages": len(pages),
+            "rounds": given.rounds,
+            "median_ms": round(every[len(every) // 2] * 1000, 1),
+            "p95_ms": round(every[int(len(every) * 0.95)] * 1000, 1),
+            "max_ms": round(every[-1] * 1000, 1),
+            "cpu_p95_ms": round(used[int(len(used) * 0.95)] * 1000, 1),
+            "commit_cpu_us_alone": round(cost["alone_us"], 1),
+            "commit_cpu_us_watched": round(cost["watched_us"], 1),
+            "overhead": round(cost["watched_us"] / cost["alone_us"] - 1, 4),
+            "load": round(os.getloadavg()[0], 1),
+        }
+        print(json.dumps(result))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Commands that show the state of a workspace: in SQL and as pages."""

@@ -1,0 +1,1 @@
+"""Rows of the files of tables, chosen by the engine."""

@@ -1,0 +1,48 @@
+"""Notes of the workspace about writes to tables of others that did not come to their end.
+
+A note has the token of a write, by which the table knows whether it was committed. It is removed
+when the write came to its end. A write that is never made again leaves its note, which a clean-up
+removes when it is older than what is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import xxhash
+
+from millrace.shuffle.handle import Shuffle
+from millrace.storage import layout
+from millrace.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class WriteNote:
+    """The workspace's note of a write: its token, and whether it came to its end."""
+
+    store: Store
+    path: str
+    token: str
+
+    @classmethod
+    def find(cls, store: Store, answer: Shuffle, how: Sequence[object]) -> WriteNote:
+        """The note of a write that was cut off, or a new one. `how` says where and how it goes."""
+        rows = [[choice.content, choice.rows] for choice in answer.manifest.chosen]
+        what = [*how, answer.manifest.schema.to_string(), rows]
+        path = f"{layout.TABLE_WRITES}/{xxhash.xxh3_128_hexdigest(json.dumps(what).encode())}.json"
+        data = store.read(path)
+        if data is not None:
+            known = json.loads(data)
+            if not known["done"]:
+                return cls(store, path, known["token"])
+        note = cls(store, path, secrets.token_hex(16))
+        store.make_folder(layout.TABLE_WRITES)
+        store.replace(path, json.dumps({"token": note.token, "done": False}).encode())
+        return note
+
+    def finish(self) -> None:
+        """Note that the write came to its end: the same rows written again are another write."""
+        self.store.remove_file(self.path)

@@ -1,0 +1,239 @@
+"""Requests to a provider over HTTP, each made once: retries are those of the step.
+
+Invariant: the key is read from this process's environment for each request, goes into its header
+and nowhere else. A text of the provider that repeats it comes without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Literal
+
+from millrace.errors import UserError
+from millrace.extras import import_for
+from millrace.llm.models import Model
+from millrace.llm.wire_formats import wire_of
+
+Why = Literal["busy", "unreachable", "silent", "not allowed", "refused"]
+_BUSY: Final = frozenset((408, 409, 425, 429))
+_NOT_ALLOWED: Final = frozenset((401, 402, 403))
+_SPENT: Final = frozenset(("insufficient_quota", "billing_error", "billing_hard_limit_reached"))
+_SERVER: Final = 500
+_CONNECT_S: Final = 10.0
+PATIENCE_S: Final = 600.0
+"""How long a call waits for a provider that is busy or cannot be reached."""
+
+_WAIT_S: Final = 0.5
+_WAIT_S_MAX: Final = 30.0
+_REQUESTS: Final = ("x-ratelimit-limit-requests", "anthropic-ratelimit-requests-limit")
+_TOKENS: Final = ("x-ratelimit-limit-tokens", "anthropic-ratelimit-tokens-limit")
+_TEXT_MAX: Final = 1_000
+
+
+class RequestFailed(Exception):
+    """A request had no answer. Never leaves `millrace`: steps have errors of their own."""
+
+    def __init__(
+        self, text: str, *, why: Why, status: int | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(text)
+        self.why, self.status, self.retry_after_s = why, status, retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The JSON of a response and its headers."""
+
+    body: dict[str, Any]
+    headers: Mapping[str, str]
+
+
+def key_of(model: Model) -> str | None:
+    """The key of a model, from this process's environment."""
+    return os.environ.get(model.key_env) or None
+
+
+class ProviderCalls:
+    """Makes requests for one model, on the event loop that it is used on."""
+
+    def __init__(self, model: Model) -> None:
+        self._model, self._wire = model, wire_of(model)
+        self._httpx: Any = import_for("httpx", "llm", "a prompt")
+        self._client: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def post(self, path: str, body: Mapping[str, Any], *, key: str = "") -> Reply:
+        """Ask once. `key` is the idempotency key of the request."""
+        secret = key_of(self._model)
+        headers = self._wire.headers(secret) | ({"Idempotency-Key": key} if key else {})
+        try:
+            response = await self._on_loop().post(
+                f"{self._model.base_url}{path}", json=body, headers=headers
+            )
+        except self._httpx.TimeoutException as error:
+            raise self._silent(error) from None
+        except self._httpx.HTTPError as error:
+            raise self._unreachable(error) from None
+        return reply_of(self._model, response, secret)
+
+    async def post_patiently(
+        self, path: str, body: Mapping[str, Any], *, key: str = "", patience_s: float
+    ) -> Reply:
+        """Ask until the provider is no longer busy, for a limited time; as it says if it does.
+
+        An answer that may be under way is not asked for again.
+        """
+        until, wait_s = time.monotonic() + patience_s, _WAIT_S
+        while True:
+            try:
+                return await self.post(path, body, key=key)
+            except RequestFailed as failed:
+                asked_s = failed.retry_after_s
+                pause_s = wait_s if asked_s is None else asked_s
+                pause_s *= 1 + random.random() / 4  # noqa: S311 - so that not all come at once
+                is_passing = failed.why in ("busy", "unreachable")
+                if not is_passing or time.monotonic() + pause_s > until:
+                    raise
+            await asyncio.sleep(pause_s)
+            wait_s = min(2 * wait_s, _WAIT_S_MAX)
+
+    def _on_loop(self) -> Any:  # noqa: ANN401 - httpx may be missing
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            httpx = self._httpx
+            self._loop = loop
+            self._client = httpx.AsyncClient(
+                timeout=httpx.Timeout(self._model.timeout_s, connect=_CONNECT_S),
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            )
+        return self._client
+
+    def _silent(self, error: Exception) -> RequestFailed:
+        return RequestFailed(
+            f"{self._model.base_url} did not answer within {self._model.timeout_s:g} s"
+            f"\n  found: {type(error).__name__}\n  to fix: raise timeout= of the model",
+            why="silent",
+        )
+
+    def _unreachable(self, error: Exception) -> RequestFailed:
+        return RequestFailed(
+            f"{self._model.base_url} cannot be reached\n  found: {type(error).__name__}: {error}\n"
+            "  to fix: see that the server runs and that workers can reach it",
+            why="unreachable",
+        )
+
+    def close(self) -> None:
+        """Close the connections, if their loop is not in use."""
+        client, self._client = self._client, None
+        if client is None or self._loop is None or self._loop.is_closed():
+            return
+        with contextlib.suppress(RuntimeError):  # The loop runs: it closes them when it ends.
+            self._loop.run_until_complete(client.aclose())
+
+
+def check_key(model: Model) -> None:
+    """Ask for what costs nothing; an error if the provider does not know the key.
+
+    Without this each row of a step would learn it. Anything else than a refusal of the key is left
+    to the first question.
+    """
+    httpx: Any = import_for("httpx", "llm", "a prompt")
+    secret, wire = key_of(model), wire_of(model)
+    url = f"{model.base_url}{wire.models_at}"
+    try:
+        response = httpx.get(url, headers=wire.headers(secret), timeout=_CONNECT_S)
+    except httpx.HTTPError:
+        return
+    if response.status_code in _NOT_ALLOWED:
+        raise UserError(str(failure_of(model, response, _json_of(response), secret)))
+
+
+def _json_of(response: Any) -> object:  # noqa: ANN401 - httpx
+    try:
+        return response.json()
+    except ValueError:
+        return None
+
+
+def reply_of(model: Model, response: Any, secret: str | None) -> Reply:  # noqa: ANN401 - httpx
+    """The reply of a response; `RequestFailed` if it is an error."""
+    body = _json_of(response)
+    if response.is_success and isinstance(body, dict):
+        return Reply(body, response.headers)
+    raise failure_of(model, response, body, secret)
+
+
+def failure_of(model: Model, response: Any, body: object, secret: str | None) -> RequestFailed:  # noqa: ANN401 - httpx
+    """The failure that a response tells of."""
+    status = int(response.status_code)
+    code, text = wire_of(model).error(body)
+    text = text or response.text
+    if secret:
+        code, text = code.replace(secret, "***"), text.replace(secret, "***")
+    why: Why = "refused"
+    if status in _NOT_ALLOWED or code in _SPENT:
+        why = "not allowed"
+    elif status in _BUSY or status >= _SERVER:
+        why = "busy"
+    elif response.is_success:
+        status, text = 0, f"no JSON: {text}"
+        why = "busy"
+    found = " ".join((str(status) if status else "", code, text[:_TEXT_MAX])).strip()
+    return RequestFailed(
+        f"{model.model} at {model.base_url} gave no answer\n  found: {found}\n"
+        f"  to fix: {_advice(why, model)}",
+        why=why,
+        status=status,
+        retry_after_s=retry_after_s(response.headers),
+    )
+
+
+def _advice(why: Why, model: Model) -> str:
+    if why == "not allowed":
+        return f"set {model.key_env} in the environment of the workers, and see what it may do"
+    return "nothing, if it passes" if why == "busy" else "change the question or the parameters"
+
+
+def limits_of(headers: Mapping[str, str]) -> tuple[float | None, float | None]:
+    """The requests and the tokens per minute that a provider says that it allows."""
+    return _first(headers, _REQUESTS), _first(headers, _TOKENS)
+
+
+def _first(headers: Mapping[str, str], names: Sequence[str]) -> float | None:
+    for name in names:
+        with contextlib.suppress(ValueError, KeyError):
+            limit = float(headers[name])
+            if 0 < limit < float("inf"):
+                return limit
+    return None
+
+
+def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """How long the provider asks to wait; None if it does not say."""
+    text = headers.get("retry-after-ms")
+    with contextlib.suppress(ValueError):
+        if text is not None:
+            return max(0.0, float(text) / 1000)
+    text = headers.get("retry-after")
+    if text is None:
+        return None
+    with contextlib.suppress(ValueError):
+        return max(0.0, float(text))
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
+
+
+def check_provider() -> None:
+    """Raise unless the package for requests is installed here."""
+    import_for("httpx", "llm", "a prompt")

@@ -1,0 +1,1 @@
+"""The steps with state, as a user writes them."""

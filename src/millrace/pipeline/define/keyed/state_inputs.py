@@ -1,0 +1,63 @@
+"""Checks of the rows that a state is made of, before anything runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from millrace.errors import UserError
+from millrace.journal.core.row_format import CHANGE_KIND
+from millrace.pipeline.core import job_model
+from millrace.pipeline.define.job_graph import JobGraph
+from millrace.pipeline.define.step_sinks import StepSinks
+
+
+def check_sides(
+    call: str, graph: JobGraph, left: job_model.Anything, other: object
+) -> tuple[str, ...]:
+    """The keys of the other side; refuses sides that cannot be joined."""
+    if not isinstance(other, StepSinks):
+        raise UserError(f"{call} with a {type(other).__name__}\n  to fix: give a step by key")
+    right, theirs = other._node, other._graph  # noqa: SLF001 - for the package, not for users
+    if theirs is not graph:
+        raise UserError(
+            f"{call}: {right.name!r} is of job {theirs.job!r}, not of {graph.job!r}\n"
+            "  to fix: give steps of one job; read another job's rows with source(journals=...)"
+        )
+    assert isinstance(left, job_model.KeyBy), "asked before"
+    if not isinstance(right, job_model.KeyBy):
+        raise UserError(
+            f"{call}: the rows of {right.name!r} are not by key\n"
+            "  to fix: write key_by(...) behind it"
+        )
+    kinds = [[str(node.schema.field(key).type) for key in node.keys] for node in (left, right)]
+    if kinds[0] != kinds[1]:
+        raise UserError(
+            f"{call}: the keys of both sides have other types\n"
+            f"  found: {', '.join(kinds[0])} and {', '.join(kinds[1])}\n"
+            "  to fix: cast them with select() in front of key_by"
+        )
+    for node in (left, right):
+        refuse_changes(call, node)
+    return right.keys
+
+
+def refuse_changes(call: str, node: job_model.Anything) -> None:
+    """Refuse rows that say what became of earlier ones: those would have to be taken back."""
+    if CHANGE_KIND in node.schema.names:
+        raise UserError(
+            f"{call}: the rows of {node.name!r} are changes, and nothing is taken back here\n"
+            f"  found: the column {CHANGE_KIND}\n"
+            "  to fix: give rows, not changes; or drop the column with select(), and each change "
+            "counts as a row"
+        )
+
+
+def check_named_once_in(call: str, names: Sequence[str]) -> None:
+    """Refuse columns of both sides with one name."""
+    doubled = [name for name, count in Counter(names).items() if count > 1]
+    if doubled:
+        raise UserError(
+            f"{call}: both sides have a column {doubled[0]!r}\n"
+            "  to fix: rename one of them with select()"
+        )

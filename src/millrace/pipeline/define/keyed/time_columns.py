@@ -1,0 +1,85 @@
+"""Arguments of steps with state: aggregates, lengths of time, the column of event time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from millrace.durations import Duration, seconds
+from millrace.errors import UserError
+from millrace.sql.name_checks import check_columns
+
+_US: Final = 1_000_000
+_TWO: Final = 2
+WINDOWS_OF_A_ROW_MAX: Final = 1000
+"""Sliding windows that a row may lie in."""
+
+
+def span_us(given: Duration, what: str) -> int:
+    """A length of time above nothing, in microseconds."""
+    span = round(seconds(given, what) * _US)
+    if span <= 0:
+        raise UserError(f'{what} is {given!r}\n  to fix: give more than nothing, as "10 minutes"')
+    return span
+
+
+def time_column(call: str, schema: pa.Schema, given: str | None) -> str:
+    """The column with the time of a row: as given, or the only one there is."""
+    times: list[str] = [field.name for field in schema if pa.types.is_timestamp(field.type)]
+    if given is None:
+        if len(times) != 1:
+            raise UserError(
+                f"{call}: which column has the time of a row?\n"
+                f"  found: {', '.join(times) or 'no timestamp'}\n  to fix: give time="
+            )
+        return times[0]
+    check_columns(schema, [given], call)
+    if given not in times:
+        raise UserError(
+            f"{call}: time is {given!r}, which is {schema.field(given).type}\n"
+            "  to fix: give a column of timestamps"
+        )
+    return given
+
+
+def window_spans(
+    call: str, tumbling: Duration | None, sliding: tuple[Duration, Duration] | None
+) -> tuple[int, int]:
+    """The length of windows and how far apart they begin, in microseconds."""
+    if (tumbling is None) == (sliding is None):
+        raise UserError(
+            f"{call} needs one kind of window\n"
+            '  to fix: give tumbling="10 minutes" or sliding=("1 hour", "10 minutes")'
+        )
+    if tumbling is not None:
+        size = span_us(tumbling, f"{call}: tumbling")
+        return size, size
+    if not isinstance(sliding, tuple | list) or len(sliding) != _TWO:
+        raise UserError(
+            f'{call}: sliding is {sliding!r}\n  to fix: give two, as ("1 hour", "10 minutes")'
+        )
+    size, slide = (span_us(span, f"{call}: sliding") for span in sliding)
+    if size % slide or size // slide > WINDOWS_OF_A_ROW_MAX:
+        raise UserError(
+            f"{call}: windows of {sliding[0]!r} that begin each {sliding[1]!r}\n"
+            f"  found: {size / slide:g} windows for each row\n"
+            f"  to fix: let the length be a multiple of up to {WINDOWS_OF_A_ROW_MAX} times"
+        )
+    return size, slide
+
+
+def check_aggregates(call: str, aggregates: Mapping[str, str], taken: Collection[str]) -> None:
+    """Refuse aggregates without text, and names that other columns have."""
+    if not aggregates:
+        raise UserError(f'{call} has no aggregates\n  to fix: write n="count(*)"')
+    for column, text in aggregates.items():
+        if column in taken:
+            raise UserError(
+                f"{call}: {column!r} is a column already\n  to fix: choose another name"
+            )
+        if not isinstance(text, str):
+            raise UserError(
+                f'{call}: {column} is {text!r}\n  to fix: write Spark SQL, as "sum(amount)"'
+            )

@@ -1,0 +1,189 @@
+"""How fast the calls of a step come, over all workers: blocks of calls, one behind the other. Pure.
+
+A row of the pace journal reserves a block: some calls, and the time that they and their tokens
+take at the limits. It begins where the last one ends, and is appended only behind that: no two
+workers have the same time. A worker spreads its calls from the end of its last block to the end of
+this one, so that all workers call evenly. Tokens that calls took beside those that were reserved
+are added to the next block. What a provider says that it allows, and that it is busy, is a part of
+the next row: so all workers learn it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+
+from millrace.pipeline.paid.limits_and_budget import Limits
+from millrace.pipeline.paid.spend import Allowed
+
+SHARE: Final = 0.98
+"""The part of a limit that is used: clocks and ways of counting differ."""
+BLOCK_US: Final = 500_000
+"""About how much time a block takes."""
+_MINUTE_US: Final = 60_000_000
+_SLOWER: Final = 0.9
+_SLOWER_EACH_US: Final = 1_000_000
+_FASTER_EACH_S: Final = 0.005
+_SLOWEST: Final = 0.05
+_FIRST: Final = 0.25
+_ASK_US: Final = 50_000
+_LATER: Final = 0.95
+_TOKENS_GUESSED: Final = 1000.0
+"""Tokens that a call is thought to take before any has ended."""
+
+PACE_SCHEMA: Final = pa.schema(
+    [
+        pa.field("at_us", pa.int64(), nullable=False),
+        pa.field("calls", pa.int64(), nullable=False),
+        pa.field("tokens", pa.int64(), nullable=False),
+        pa.field("slot_us", pa.int64(), nullable=False),
+        pa.field("rpm", pa.float64()),
+        pa.field("tpm", pa.float64()),
+        pa.field("factor", pa.float64(), nullable=False),
+        pa.field("slowed_us", pa.int64(), nullable=False),
+    ]
+)
+"""`slot_us` is where the next block begins; `rpm` and `tpm` are what the provider said it allows;
+`factor` is below one after refusals, the last of which was at `slowed_us`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaceRow:
+    """The last row of a pace journal."""
+
+    at_us: int = 0
+    calls: int = 0
+    tokens: int = 0
+    slot_us: int = 0
+    rpm: float | None = None
+    tpm: float | None = None
+    factor: float = 1.0
+    slowed_us: int = 0
+
+
+@dataclass(slots=True)
+class Permits:
+    """The calls that one worker may make, and when."""
+
+    limits: Limits
+    dues: deque[int] = field(default_factory=deque)
+    last_end_us: int = 0
+    tokens_each: float = 0.0
+    """Tokens of a call, on average; as others found, or a guess, until the first one ended."""
+    has_ended: bool = False
+    tokens_more: float = 0.0
+    """Tokens that calls took beside those that were reserved for them."""
+    refused_us: int = 0
+    hold_us: int = 0
+    """Calls are held until this time, since the provider is busy."""
+    allowed: Allowed | None = None
+
+    def take(self, now_us: int) -> int | None:
+        """Take the right to make a call; how long until one may be asked for again, if not now.
+
+        None: a call may be made.
+        """
+        if not self.dues:
+            return _ASK_US
+        wait_us = max(self.dues[0], self.hold_us) - now_us
+        if wait_us > 0:
+            return min(wait_us, _ASK_US)
+        self.dues.popleft()
+        return None
+
+    def needs_more(self, now_us: int) -> bool:
+        """Whether it is time for the next block."""
+        return self.last_end_us - now_us < BLOCK_US
+
+    def on_called(self, tokens: int, now_us: int, *, allowed: Allowed | None) -> None:
+        """A call ended, that took so many tokens."""
+        self.tokens_more += tokens - self.tokens_each
+        known = self.tokens_each if self.has_ended else tokens
+        self.tokens_each, self.has_ended = _LATER * known + (1 - _LATER) * tokens, True
+        if allowed is not None and allowed != self.allowed:
+            self._adapt(allowed, now_us)
+
+    def _adapt(self, allowed: Allowed, now_us: int) -> None:
+        """Keep to what the provider says now; calls that are reserved already come later then."""
+        before = self.allowed or Allowed(rpm=self.limits.rpm, tpm=self.limits.tpm)
+        pairs = ((before.rpm, allowed.rpm), (before.tpm, allowed.tpm))
+        slower = max((old / new for old, new in pairs if old and new), default=1.0)
+        if slower > 1:
+            self.dues = deque(now_us + round((due - now_us) * slower) for due in self.dues)
+        self.allowed = allowed
+
+    def on_refused(self, now_us: int, wait_us: int) -> None:
+        """The provider is busy, and said how long."""
+        self.tokens_more -= self.tokens_each
+        self.refused_us = now_us
+        self.hold_us = max(self.hold_us, now_us + wait_us)
+
+    def next_row(self, last: PaceRow, now_us: int) -> PaceRow:
+        """The row that reserves the next block."""
+        factor, slowed = last.factor, last.slowed_us
+        if self.refused_us > slowed + _SLOWER_EACH_US:
+            factor, slowed = max(_SLOWEST, factor * _SLOWER), now_us
+        else:
+            passed_s = max(0, now_us - max(last.at_us, slowed)) / 1_000_000
+            factor = min(1.0, factor + _FASTER_EACH_S * passed_s)
+        known = replace(
+            last,
+            rpm=(self.allowed and self.allowed.rpm) or last.rpm,
+            tpm=(self.allowed and self.allowed.tpm) or last.tpm,
+            factor=factor,
+            slowed_us=slowed,
+        )
+        # The first calls of all come slowly: their answers may say what the provider allows.
+        used = factor if self.has_ended or last.calls else factor * _FIRST
+        call_us = _each_us(_least(self.limits.rpm, known.rpm), used)
+        token_us = _each_us(_least(self.limits.tpm, known.tpm), used)
+        if not self.has_ended and not self.tokens_each:
+            is_known = last.calls > 0 and last.tokens > 0
+            self.tokens_each = last.tokens / last.calls if is_known else _TOKENS_GUESSED
+        each_us = max(call_us, token_us * self.tokens_each)
+        calls = max(1, math.floor(BLOCK_US / each_us)) if each_us else 1
+        tokens = self.tokens_each * calls + self.tokens_more
+        span_us = max(call_us * calls, token_us * max(0.0, tokens))
+        begin_us = max(now_us, last.slot_us, self.hold_us)
+        return replace(
+            known,
+            at_us=max(now_us, last.at_us),
+            calls=calls,
+            tokens=max(0, round(tokens)),
+            slot_us=begin_us + round(span_us),
+        )
+
+    def on_reserved(self, last: PaceRow, row: PaceRow, now_us: int) -> None:
+        """The row is appended behind the last one: its block is this worker's."""
+        begin_us = max(now_us, last.slot_us, self.hold_us)
+        since_us = min(begin_us, max(now_us, self.last_end_us))
+        each_us = (row.slot_us - since_us) / row.calls
+        self.dues.extend(since_us + round(number * each_us) for number in range(row.calls))
+        self.last_end_us = row.slot_us
+        self.tokens_more = min(0.0, self.tokens_more + self.tokens_each * row.calls - row.tokens)
+
+
+def to_rows(row: PaceRow) -> pa.RecordBatch:
+    """A row for its journal."""
+    return pa.RecordBatch.from_pylist(
+        [{name: getattr(row, name) for name in PACE_SCHEMA.names}], PACE_SCHEMA
+    )
+
+
+def from_row(row: dict[str, float]) -> PaceRow:
+    """A row of the journal."""
+    return PaceRow(**{name: row[name] for name in PACE_SCHEMA.names})  # type: ignore[arg-type]
+
+
+def _least(own: float | None, said: float | None) -> float | None:
+    known = [limit for limit in (own, said) if limit]
+    return min(known) if known else None
+
+
+def _each_us(limit: float | None, factor: float) -> float:
+    """How long one of so many a minute takes; nothing without a limit."""
+    return 0.0 if limit is None else _MINUTE_US / (limit * SHARE * factor)

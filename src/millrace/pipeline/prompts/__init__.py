@@ -1,0 +1,1 @@
+"""Prompt steps: the calls that ask a model for each row."""

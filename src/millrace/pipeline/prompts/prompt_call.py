@@ -1,0 +1,171 @@
+"""The function of a prompt step: asks a model for each row. Made once in a worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from millrace.llm.answer_cache import AnswerCache
+from millrace.llm.model_questions import Answer, Question, Repair, request_key
+from millrace.llm.prompts import Prompt, Row, Unfit
+from millrace.llm.provider_calls import (
+    PATIENCE_S,
+    ProviderCalls,
+    RequestFailed,
+    check_key,
+    limits_of,
+)
+from millrace.llm.wire_formats import wire_of
+from millrace.pipeline.paid.call_errors import AnswerUnusable, ProviderBusy
+from millrace.pipeline.paid.spend import NANO_USD, CallSpend, Spend
+from millrace.pipeline.prompts.prompt_errors import NotAllowed, QuestionRefused
+
+
+class CallContext(Protocol):
+    """What a call needs of its `Context`."""
+
+    @property
+    def key(self) -> str:
+        """The idempotency key of the row."""
+
+    def spend(
+        self,
+        *,
+        tokens_in: int = 0,
+        tokens_cached: int = 0,
+        tokens_out: int = 0,
+        usd: float | None = None,
+        model: str = "",
+        request_id: str = "",
+    ) -> None:
+        """Note what the call has cost."""
+
+    def allowed(self, *, rpm: float | None = None, tpm: float | None = None) -> None:
+        """Note how many calls and tokens per minute the provider allows."""
+
+
+class PromptCall:
+    """Asks for a row, and once more if the answer does not have the schema."""
+
+    def __init__(
+        self, prompt: Prompt, *, caches: bool = False, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._prompt, self._caches, self._patience_s = prompt, caches, patience_s
+        self._wire = wire_of(prompt.model)
+        self._calls = ProviderCalls(prompt.model)
+        self._cache: AnswerCache | None = None
+        self._is_open = False
+
+    def open_in(self, workspace: str) -> None:
+        """Check the key, and use the answers of a workspace; called before the first row."""
+        if not self._is_open:
+            check_key(self._prompt.model)
+        self._is_open = True
+        if self._caches and self._cache is None:
+            self._cache = AnswerCache(workspace)
+
+    async def __call__(self, row: dict[str, Any], context: CallContext) -> Row:
+        """The row with its answer."""
+        answer = await self._ask(row, context, None)
+        made = self._prompt.answered(row, answer)
+        if isinstance(made, Unfit) and made.repairable:
+            repair = Repair(made.answer, made.complaint)
+            made = self._prompt.answered(row, await self._ask(row, context, repair))
+        if isinstance(made, Unfit):
+            raise unusable(self._prompt, made)
+        return made
+
+    async def _ask(
+        self, row: Mapping[str, Any], context: CallContext, repair: Repair | None
+    ) -> Answer:
+        model, path = self._prompt.model, self._wire.asks_at
+        question = question_of(self._prompt, row, repair)
+        body = self._wire.question(model, question)
+        key = context.key if repair is None else f"{context.key}-repair"
+
+        async def ask() -> dict[str, Any]:
+            try:
+                reply = await self._calls.post_patiently(
+                    path, body, key=key, patience_s=self._patience_s
+                )
+            except RequestFailed as failed:
+                raise call_error(failed) from None
+            rpm, tpm = limits_of(reply.headers)
+            if rpm is not None or tpm is not None:
+                context.allowed(rpm=rpm, tpm=tpm)
+            return reply.body
+
+        was_there = False
+        if self._cache is None:
+            reply = await ask()
+        else:
+            reply, was_there = await self._cache.get(request_key(model, path, body), ask)
+        try:
+            answer = self._wire.answer(reply, question)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise AnswerUnusable(
+                f"{model.model} gave a response that is none\n  found: {error!r}\n"
+                f"  to fix: see that {model.base_url} speaks the format of {model.provider}",
+                answer=str(reply),
+            ) from None
+        if not was_there:
+            noted = call_spend(self._prompt, answer)
+            context.spend(
+                tokens_in=noted.spend.tokens_in,
+                tokens_cached=noted.spend.tokens_cached,
+                tokens_out=noted.spend.tokens_out,
+                usd=noted.spend.usd if noted.is_priced else None,
+                model=noted.model,
+                request_id=noted.request_id,
+            )
+        return answer
+
+    def close(self) -> None:
+        """Close the connections, when the worker turns to another step."""
+        self._calls.close()
+
+
+def question_of(prompt: Prompt, row: Mapping[str, Any], repair: Repair | None) -> Question:
+    """The question for a row; an error for an image that is none."""
+    try:
+        return prompt.question(row, repair)
+    except ValueError as error:
+        raise QuestionRefused(
+            f"a row gives no question\n  found: {error}\n  to fix: filter such rows out before"
+        ) from None
+
+
+def call_spend(prompt: Prompt, answer: Answer, *, batch: bool = False) -> CallSpend:
+    """What an answer has cost, by the price of the model."""
+    usage, price = answer.usage, prompt.model.price
+    counts = asdict(usage)
+    usd = None if price is None else price.usd(**counts, batch=batch)
+    return CallSpend(
+        spend=Spend(**counts, nano_usd=round((usd or 0) * NANO_USD)),
+        model=prompt.model.model,
+        request_id=answer.request_id,
+        is_priced=usd is not None,
+    )
+
+
+def unusable(prompt: Prompt, unfit: Unfit) -> AnswerUnusable:
+    """The error for an answer that makes no row; it keeps the answer."""
+    return AnswerUnusable(
+        f"the answer of {prompt.model.model} cannot be used\n  found: {unfit.complaint}\n"
+        "  to fix: say in the template what is wanted, or ask another model",
+        answer=unfit.answer,
+    )
+
+
+def call_error(failed: RequestFailed) -> Exception:
+    """A failed request as the error of a call."""
+    match failed.why:
+        case "busy" | "unreachable":
+            return ProviderBusy(str(failed), retry_after=failed.retry_after_s)
+        case "not allowed":
+            return NotAllowed(str(failed))
+        case "refused":
+            return QuestionRefused(str(failed))
+        case "silent":
+            return TimeoutError(str(failed))

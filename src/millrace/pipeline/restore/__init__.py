@@ -1,0 +1,1 @@
+"""States of keys as they were published, restored from snapshots and changes."""

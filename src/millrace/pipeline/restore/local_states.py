@@ -1,0 +1,129 @@
+"""States that a worker process keeps between its turns, and how they are brought up to date.
+
+A turn takes the state of its unit and gives it back with the offset up to which it has the
+published changes. Another worker may have gone on in between: then the changes since are carried
+out. Invariant: what is kept here was published; a state whose turn failed is not given back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import Retriable
+from millrace.journal.broker import Broker
+from millrace.pipeline.owner_retries import patiently
+from millrace.pipeline.restore.state_snapshots import last_snapshot, load_snapshot
+from millrace.pipeline.state.state_table import StateTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatePlace:
+    """Where the state of one unit is kept."""
+
+    workspace: str
+    job_id: str
+    changes: str
+    """The journal of its changes."""
+    snapshots: str
+    """The record of its snapshots."""
+    schema: pa.Schema
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalState:
+    """The state of a unit, and up to where it has the changes."""
+
+    kept: StateTable
+    journal_id: int
+    """The journal of changes; it is another one after a reset."""
+    at: int
+    """It has the changes below this offset."""
+    changed: int
+    """Changes since the last snapshot."""
+    read_to: dict[str, int] = field(default_factory=dict)
+    """The committed offsets that go with it, by the journals of its units."""
+
+
+_Key = tuple[str, str, str]
+_shelf: OrderedDict[_Key, LocalState] = OrderedDict()
+_lock: Final = threading.Lock()
+
+
+def take_state(
+    broker: Broker, place: StatePlace, config: Config, *, journal: str, read_to: int | None
+) -> LocalState:
+    """The state of a unit as it was published; `read_to` is its committed offset in its journal.
+
+    The caller holds the unit's lease, so no change comes while this reads.
+    """
+    with _lock:
+        local = _shelf.pop(_key(place), None)
+    return patiently(lambda: _current(broker, place, local, {journal: read_to}), config, Retriable)
+
+
+def give_back(place: StatePlace, state: LocalState, config: Config) -> None:
+    """Keep a state for the next turn of this process; the least recently used go if memory ends."""
+    with _lock:
+        _shelf[_key(place)] = state
+        while len(_shelf) > 1 and sum(s.kept.nbytes for s in _shelf.values()) > (
+            config.job_state_bytes
+        ):
+            _shelf.popitem(last=False)
+
+
+def read_state(broker: Broker, place: StatePlace) -> StateTable:
+    """The state as it is published now, for readers that hold no lease."""
+    return _current(broker, place, None, {}).kept
+
+
+def _key(place: StatePlace) -> _Key:
+    return place.workspace, place.job_id, place.changes
+
+
+def _current(
+    broker: Broker, place: StatePlace, local: LocalState | None, read_to: Mapping[str, int | None]
+) -> LocalState:
+    journal_id = int(broker.get(place.changes).id)
+    end = int(broker.end_offset(place.changes, isolation="raw"))
+    start = int(broker.start_offset(place.changes))
+    if local is not None and (
+        local.journal_id != journal_id
+        or not start <= local.at <= end
+        or (local.at == end and any(local.read_to.get(j, at) != at for j, at in read_to.items()))
+    ):
+        local = None
+    if local is None:
+        local = _from_snapshot(broker, place, journal_id)
+    _catch_up(broker, place.changes, local)
+    return local
+
+
+def _from_snapshot(broker: Broker, place: StatePlace, journal_id: int) -> LocalState:
+    kept = StateTable(place.schema)
+    record = last_snapshot(broker, place.snapshots)
+    if record is None:
+        at = int(broker.start_offset(place.changes))
+    else:
+        load_snapshot(kept, record, place.workspace)
+        at = record.offset
+    return LocalState(kept=kept, journal_id=journal_id, at=at, changed=0)
+
+
+def _catch_up(broker: Broker, journal: str, local: LocalState) -> None:
+    while True:
+        fetched = broker.read(journal, local.at)
+        if fetched.num_rows:
+            local.read_to.clear()  # Another worker went on with its units.
+            for batch in fetched.rows().combine_chunks().to_batches():
+                local.kept.change(batch)
+                local.changed += batch.num_rows
+        if fetched.next_offset == local.at:
+            return
+        local.at = int(fetched.next_offset)

@@ -1,0 +1,138 @@
+"""The operators of steps with state, as values: what the user asked for. Pure.
+
+`identity()` has everything that decides the state and the rows that come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Emit = Literal["changes", "upserts"]
+"""Rows that come out: with the kind of change in front, or without."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyTotals:
+    """Aggregates of all rows of a key."""
+
+    aggregates: tuple[tuple[str, str], ...]
+    """Names and Spark SQL."""
+    emit: Emit
+
+    @property
+    def method(self) -> str:
+        """The user's word for it."""
+        return "aggregate"
+
+    def identity(self) -> Mapping[str, str]:
+        """What decides its results."""
+        listed = ", ".join(f"{name} = {text}" for name, text in self.aggregates)
+        return {"aggregates": listed, "emit": self.emit}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestRow:
+    """The last row of each key."""
+
+    emit: Emit
+    by: str | None = None
+    """The column whose largest value is the last one; None: the last to come."""
+
+    @property
+    def method(self) -> str:
+        """The user's word for it."""
+        return "latest"
+
+    def identity(self) -> Mapping[str, str]:
+        """What decides its results."""
+        return {"by": self.by or "", "emit": self.emit}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRow:
+    """The first row of each key, or of each stretch of time."""
+
+    within_us: int | None = None
+    time: str | None = None
+    """The column of event time; with `within_us`."""
+
+    @property
+    def method(self) -> str:
+        """The user's word for it."""
+        return "dedupe"
+
+    def identity(self) -> Mapping[str, str]:
+        """What decides its results."""
+        return {"within": str(self.within_us or ""), "time": self.time or ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFunction:
+    """A function of the user over rows and the states of their keys."""
+
+    version: str | None = None
+
+    @property
+    def method(self) -> str:
+        """The user's word for it."""
+        return "stateful"
+
+    def identity(self) -> Mapping[str, str]:
+        """What decides its results, beside the function."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeWindows:
+    """Aggregates of the rows of a key in windows of event time."""
+
+    totals: KeyTotals
+    time: str
+    size_us: int
+    slide_us: int
+    late_us: int | None
+    """How late rows may come; None: windows stay open for ever."""
+    at_close: bool
+    """Whether a window comes out once, when it closes."""
+
+    @property
+    def method(self) -> str:
+        """The user's word for it."""
+        return "window"
+
+    def identity(self) -> Mapping[str, str]:
+        """What decides its results."""
+        emit = {"emit": "close"} if self.at_close else {}
+        span = {"size": f"{self.size_us} us", "slide": f"{self.slide_us} us"}
+        late = {"late": "" if self.late_us is None else f"{self.late_us} us"}
+        return {**self.totals.identity(), "time": self.time, **span, **late, **emit}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPairs:
+    """Pairs of rows of two sides with equal keys, whose times are near each other."""
+
+    right_keys: tuple[str, ...]
+    times: tuple[str | None, str | None]
+    within_us: int | None
+    """How far the times of a pair may be apart; None: times do not matter."""
+    late_us: int | None
+    """How late rows may come; None: all rows are kept."""
+
+    @property
+    def method(self) -> str:
+        """The user's word for it."""
+        return "join"
+
+    def identity(self) -> Mapping[str, str]:
+        """What decides its results."""
+        spans = {"within": str(self.within_us or ""), "late": str(self.late_us or "")}
+        times = ", ".join(time or "" for time in self.times)
+        return {"right keys": ", ".join(self.right_keys), "times": times, **spans}
+
+
+StateOperator = KeyTotals | LatestRow | FirstRow | KeyFunction | TimeWindows | RowPairs
+TIMED = (TimeWindows, RowPairs)
+"""Operators that go by event time."""

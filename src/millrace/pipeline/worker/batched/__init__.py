@@ -1,0 +1,1 @@
+"""Turns of workers on steps that ask in batches of a provider."""

@@ -1,0 +1,62 @@
+"""Opens the operator of a step with state."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.pipeline.core.job_model import StateStep
+from millrace.pipeline.state.first_row_work import FirstRowWork
+from millrace.pipeline.state.function_work import FunctionWork
+from millrace.pipeline.state.join_work import PairsWork, pairs_plan
+from millrace.pipeline.state.latest_work import LatestWork
+from millrace.pipeline.state.state_operators import (
+    FirstRow,
+    KeyFunction,
+    KeyTotals,
+    LatestRow,
+    RowPairs,
+    TimeWindows,
+)
+from millrace.pipeline.state.state_work import StateWork, WorkSettings
+from millrace.pipeline.state.totals_work import TotalsPlan, TotalsWork
+from millrace.pipeline.state.window_work import WindowWork, window_plan
+from millrace.sql.text_limits import limits_of
+
+
+def open_work(
+    step: StateStep, schema: pa.Schema, config: Config, *, scratch: str, time_zone: str
+) -> StateWork:
+    """The operator of a step, over rows of this schema."""
+    settings = WorkSettings(
+        memory_bytes_max=config.query_memory_bytes_max, scratch=scratch, time_zone=time_zone
+    )
+    operator, keys = step.operator, step.keys
+    with limits_of(config):
+        match operator:
+            case KeyTotals():
+                plan = TotalsPlan.of(operator, keys, schema, step.name)
+                return TotalsWork(plan, operator, settings)
+            case LatestRow():
+                return LatestWork(operator, keys, schema, settings)
+            case FirstRow():
+                return FirstRowWork(operator, keys, schema, settings)
+            case KeyFunction():
+                assert step.calling is not None, "made with its function"
+                return FunctionWork(
+                    step.calling.function,
+                    keys,
+                    name=step.calling.name,
+                    state=step.state,
+                    output=step.schema,
+                    settings=settings,
+                )
+            case TimeWindows():
+                plan = window_plan(operator, keys, schema, step.name)
+                return WindowWork(plan, operator, settings)
+            case RowPairs():
+                return PairsWork(pairs_plan(step.keys, operator, step.state), operator, settings)
+            case _:
+                assert_never(operator)

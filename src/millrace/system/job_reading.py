@@ -1,0 +1,82 @@
+"""Jobs as they lie in their journals: names, records, counts, without what is not asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.errors import JournalUnknown
+from millrace.journal.core.journal_names import JournalChoice
+from millrace.journal.embedded.journals_at_rest import RestingJournals
+from millrace.pipeline.core import hops
+from millrace.pipeline.core.job_record import JobRecord
+from millrace.pipeline.report.run_history import RunHistory
+from millrace.pipeline.run.job_status import JobStatus, job_status, running
+from millrace.system.resting_workspace import RestingWorkspace
+
+_RUNS: Final = f"{hops.ROOT}/*/runs"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenJob:
+    """A job's events, and the journals of its own and of those it reads."""
+
+    history: RunHistory
+    record: JobRecord
+    journals: RestingJournals
+
+
+def names_of_jobs(workspace: RestingWorkspace) -> list[str]:
+    """The jobs that were run, by name."""
+    if not workspace.has_journals():
+        return []
+    with workspace.pages() as pages:
+        found = pages.names_like(_RUNS, within=hops.ROOT)
+    depth = hops.runs_journal("x").count("/")
+    return [name.split("/")[1] for name in found if name.count("/") == depth]
+
+
+@contextmanager
+def seen_job(workspace: RestingWorkspace, name: str) -> Iterator[SeenJob]:
+    """A job, with its journals. Raises `UserError` if there is none of this name."""
+    own = f"{hops.ROOT}/{name}"
+    runs_alone = JournalChoice(names=(hops.runs_journal(name), hops.run_lease(name)))
+    with workspace.journals(runs_alone) as journals:
+        record = _opened(workspace, journals, name).record() or JobRecord(name)
+    others = {prefix for part in record.kept for prefix in part.prefixes}
+    outside = sorted(prefix for prefix in others if not prefix.startswith(f"{own}/"))
+    with workspace.journals(JournalChoice(prefixes=(own, *outside))) as journals:
+        yield SeenJob(_opened(workspace, journals, name), record, journals)
+
+
+@contextmanager
+def seen_runs(workspace: RestingWorkspace, name: str) -> Iterator[SeenJob]:
+    """A job with the journal of its runs alone: for its events."""
+    alone = JournalChoice(names=(hops.runs_journal(name), hops.run_lease(name)))
+    with workspace.journals(alone) as journals:
+        history = _opened(workspace, journals, name)
+        yield SeenJob(history, history.record() or JobRecord(name), journals)
+
+
+def status_of_job(workspace: RestingWorkspace, name: str) -> JobStatus:
+    """How far a job is."""
+    with seen_job(workspace, name) as job:
+        return job_status(job.journals, name)
+
+
+def runner_of(job: SeenJob) -> str | None:
+    """The process that runs the job now, if one does."""
+    lease = running(job.journals, job.record.job)
+    return None if lease is None else lease.holder
+
+
+def _opened(workspace: RestingWorkspace, journals: RestingJournals, name: str) -> RunHistory:
+    try:
+        journals.get(hops.runs_journal(name))
+    except JournalUnknown:
+        # The error is to name all the jobs there are.
+        with workspace.journals(JournalChoice(prefixes=(hops.ROOT,))) as every:
+            return RunHistory.open(every, name)
+    return RunHistory.open(journals, name)

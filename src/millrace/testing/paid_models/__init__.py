@@ -1,0 +1,1 @@
+"""Stand-ins for providers of models: their wire formats on loopback, and an invoice."""
