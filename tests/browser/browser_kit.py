@@ -48,7 +48,7 @@ def missing() -> str:
         return ""
     return (
         f"no {' and no '.join(lacks)} on this machine\n"
-        "to fix: apt-get install chromium chromium-driver (Debian), or scripts/browser"
+        "to fix: apt-get install chromium chromium-driver (Debian), or scripts/from-debian browser"
     )
 
 
