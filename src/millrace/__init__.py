@@ -108,7 +108,7 @@ if TYPE_CHECKING:
     from millrace.pipeline.define.job import Job
     from millrace.pipeline.define.steps import Step
     from millrace.pipeline.large.large_values import Large, read_large
-    from millrace.pipeline.paid.call_errors import AnswerUnusable, ProviderBusy
+    from millrace.pipeline.paid.call_errors import AnswerUnusable, NotAllowed, ProviderBusy
     from millrace.pipeline.paid.limits_and_budget import Budget, Limits
     from millrace.pipeline.report.job_report import JobReport, RunEntry, StepReport
     from millrace.pipeline.restore.job_state import JobState
@@ -190,6 +190,7 @@ __all__ = [
     "MapOutputMissing",
     "MemberLost",
     "MillraceError",
+    "NotAllowed",
     "OffsetOutOfRange",
     "OpenStatus",
     "OutOfMemory",
@@ -279,7 +280,7 @@ _PUBLIC = {
     "datasets.grouped_data": ("GroupedData",),
     "pipeline.define.job": ("Job",),
     "pipeline.define.steps": ("Step",),
-    "pipeline.paid.call_errors": ("AnswerUnusable", "ProviderBusy"),
+    "pipeline.paid.call_errors": ("AnswerUnusable", "NotAllowed", "ProviderBusy"),
     "pipeline.paid.limits_and_budget": ("Budget", "Limits"),
     "pipeline.define.context": ("Context",),
     "pipeline.define.file_listing": ("FileListing", "files"),

@@ -25,7 +25,13 @@ from millrace.llm.wire_formats import wire_of
 Why = Literal["busy", "unreachable", "silent", "not allowed", "refused"]
 _BUSY: Final = frozenset((408, 409, 425, 429))
 _NOT_ALLOWED: Final = frozenset((401, 402, 403))
+_UNKNOWN: Final = 404
+_PAYMENT: Final = 402
+_MODERATED: Final = ("flagged", "moderation")
+"""Words of gateways that refuse one question, and not the key, with 403."""
 _SPENT: Final = frozenset(("insufficient_quota", "billing_error", "billing_hard_limit_reached"))
+_NO_CREDIT: Final = "credit balance is too low"
+"""In Anthropic's text: status and code are those of a question that it does not take."""
 _SERVER: Final = 500
 _CONNECT_S: Final = 10.0
 PATIENCE_S: Final = 600.0
@@ -179,7 +185,10 @@ def failure_of(model: Model, response: Any, body: object, secret: str | None) ->
     if secret:
         code, text = code.replace(secret, "***"), text.replace(secret, "***")
     why: Why = "refused"
-    if status in _NOT_ALLOWED or code in _SPENT:
+    is_moderated = any(word in text.lower() for word in _MODERATED)
+    is_spent = status == _PAYMENT or code in _SPENT or _NO_CREDIT in text
+    is_refused_key = status in _NOT_ALLOWED and not is_moderated
+    if is_refused_key or is_spent or status == _UNKNOWN:
         why = "not allowed"
     elif status in _BUSY or status >= _SERVER:
         why = "busy"
@@ -189,14 +198,18 @@ def failure_of(model: Model, response: Any, body: object, secret: str | None) ->
     found = " ".join((str(status) if status else "", code, text[:_TEXT_MAX])).strip()
     return RequestFailed(
         f"{model.model} at {model.base_url} gave no answer\n  found: {found}\n"
-        f"  to fix: {_advice(why, model)}",
+        f"  to fix: {_advice(why, status, model, is_spent=is_spent)}",
         why=why,
         status=status,
         retry_after_s=retry_after_s(response.headers),
     )
 
 
-def _advice(why: Why, model: Model) -> str:
+def _advice(why: Why, status: int, model: Model, *, is_spent: bool) -> str:
+    if status == _UNKNOWN:
+        return "see that the model's name and base_url= are right"
+    if is_spent:
+        return f"see what the account of {model.key_env} has left, and run again: the job goes on"
     if why == "not allowed":
         return f"set {model.key_env} in the environment of the workers, and see what it may do"
     return "nothing, if it passes" if why == "busy" else "change the question or the parameters"

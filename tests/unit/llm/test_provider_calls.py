@@ -27,6 +27,8 @@ def failure(status: int, **more: object) -> RequestFailed:
         (500, "", "busy"),
         (529, "overloaded_error", "busy"),
         (401, "invalid_api_key", "not allowed"),
+        (402, "", "not allowed"),
+        (404, "model_not_found", "not allowed"),
         (400, "context_length_exceeded", "refused"),
         (200, "", "busy"),
     ],
@@ -39,6 +41,18 @@ def test_a_failure_has_a_kind(status: int, code: str, why: str) -> None:
 
     assert failed.why == why
     assert "to fix:" in str(failed)
+
+
+def test_one_question_that_is_refused_and_an_account_without_credit_are_told_apart() -> None:
+    flagged = {"error": {"code": 403, "message": "Your input was flagged for violence"}}
+    broke = {
+        "error": {"type": "invalid_request_error", "message": "Your credit balance is too low"}
+    }
+
+    assert failure(403, json=flagged).why == "refused"
+    assert failure(400, json=broke).why == "not allowed"
+    assert "has left, and run again" in str(failure(400, json=broke))
+    assert "base_url=" in str(failure(404, json={}))
 
 
 def test_a_provider_that_repeats_the_key_does_not_spread_it() -> None:

@@ -65,7 +65,9 @@ class _Several:
                 self.is_ending = True
                 return
             self.results[index] = answer
-            if isinstance(answer, Failure) and self.caller.options.on_error == "fail":
+            if isinstance(answer, Failure) and (
+                self.caller.options.on_error == "fail" or answer.ends_step
+            ):
                 self.is_ending = True
 
     async def _call_until_settled(self, slot: int, index: int) -> list[Row] | Failure:
@@ -80,8 +82,10 @@ class _Several:
                 if is_cancelled(error):
                     raise
                 self.called.errors += 1
-                if isinstance(error, SchemaMismatch) or number > self.caller.options.retries:
-                    return failure_of(index, error, number)
+                failure = failure_of(index, error, number)
+                is_final = isinstance(error, SchemaMismatch) or failure.ends_step
+                if is_final or number > self.caller.options.retries:
+                    return failure
             await asyncio.sleep(self.caller.backoff_s(number))
             number += 1
 

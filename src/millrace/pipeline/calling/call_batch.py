@@ -90,7 +90,7 @@ class CallBatch:
 
     def settle(self, failure: Failure) -> bool:
         """Settle a row that failed for good; returns whether to go on with the next row."""
-        if self.caller.options.on_error == "fail":
+        if self.caller.options.on_error == "fail" or failure.ends_step:
             self.called.failed = failure
             return False
         self.called.left_out.append(failure)
@@ -158,7 +158,7 @@ class CallBatch:
                 return None
             finally:
                 self.called.seconds += time.perf_counter() - begun
-            if is_final or number > self.caller.options.retries:
+            if is_final or failure.ends_step or number > self.caller.options.retries:
                 return failure
             self.sleep(self.caller.backoff_s(number))
             number += 1
@@ -206,7 +206,7 @@ class CallBatch:
             failure = self._attempts(0, attempt)
             if failure is None:
                 self.called.done = count
-            elif self.caller.options.on_error == "fail":
+            elif self.caller.options.on_error == "fail" or failure.ends_step:
                 self.called.failed = failure
             else:
                 halve(0, count, failure)

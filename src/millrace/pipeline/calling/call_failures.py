@@ -6,7 +6,7 @@ import traceback
 from typing import Final
 
 from millrace.pipeline.core.call_outcomes import Failure
-from millrace.pipeline.paid.call_errors import AnswerUnusable
+from millrace.pipeline.paid.call_errors import AnswerUnusable, NotAllowed
 
 _TRACE_LINES_MAX: Final = 40
 
@@ -47,6 +47,7 @@ def failure_of(
         attempts=attempts,
         kind=type(error).__name__,
         is_final=is_final,
+        ends_step=isinstance(error, NotAllowed),
         answer=error.answer if isinstance(error, AnswerUnusable) else None,
     )
 

@@ -27,6 +27,8 @@ class Failure:
     """The class of the error."""
     is_final: bool = False
     """Whether no further attempt can help."""
+    ends_step: bool = False
+    """Whether no call of the step can succeed: it ends, whatever `on_error` says."""
     answer: str | None = None
     """The answer that was paid for and cannot be used."""
 

@@ -196,7 +196,8 @@ class _Recovery:
             case Failure() as failure:
                 is_last = failure.is_final or failure.attempts > self._options.retries
                 is_single = outcome.end - outcome.begin == 1 or not self._paid.calls_batches
-                return is_last and is_single and self._options.on_error != "fail"
+                is_left_out = self._options.on_error != "fail" and not failure.ends_step
+                return is_last and is_single and is_left_out
             case _:
                 return True
 

@@ -156,6 +156,8 @@ class ExpensiveMachine(PaidTurn):
     def _on_failure(self, call: SlidingCall, outcome: CallOutcome, now_us: int) -> Actions:
         options, failure = self._options, outcome.failure
         assert failure is not None, "asked for because of it"
+        if failure.ends_step:
+            return self._give_up(call, failure)
         if not call.is_half and not is_last_attempt(failure, options.retries):
             call.attempt += 1
             wait_us = self._pace.backoff_us(failure.attempts, outcome.chance)
@@ -168,7 +170,7 @@ class ExpensiveMachine(PaidTurn):
 
     def _give_up(self, call: SlidingCall, failure: Failure) -> Actions:
         """A call is given up: its rows are left out, or fail the step."""
-        if self._options.on_error == "fail":
+        if self._options.on_error == "fail" or failure.ends_step:
             if self._failed is None or call.first < self._failed[0]:
                 self._failed = (call.first, failure)
             self._end = TurnEnd.FAILED

@@ -40,7 +40,7 @@ EMBED_ROWS: Final = 64
 """Texts of one request for embeddings, unless the step says otherwise."""
 
 
-FINAL: Final = ("QuestionRefused", "NotAllowed", "AnswerUnusable")
+FINAL: Final = ("QuestionRefused", "AnswerUnusable")
 """Errors of questions after which asking again would cost and end alike."""
 
 

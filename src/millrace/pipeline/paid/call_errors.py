@@ -23,6 +23,19 @@ class ProviderBusy(MillraceError):
         """Seconds to wait, if the provider said how many."""
 
 
+class NotAllowed(MillraceError):
+    """No call can succeed: the key, the quota or the model is refused. Functions raise it.
+
+    The step ends, whatever its `on_error` says, and what was paid for is published. The next run
+    goes on there.
+
+    Example:
+        >>> raise mr.NotAllowed("the account has no credit left")
+        Traceback (most recent call last):
+        millrace.pipeline.paid.call_errors.NotAllowed: the account has no credit left
+    """
+
+
 class AnswerUnusable(MillraceError):
     """An answer was paid for and cannot be used. Functions raise it.
 

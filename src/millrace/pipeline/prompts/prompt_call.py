@@ -17,9 +17,9 @@ from millrace.llm.provider_calls import (
     limits_of,
 )
 from millrace.llm.wire_formats import wire_of
-from millrace.pipeline.paid.call_errors import AnswerUnusable, ProviderBusy
+from millrace.pipeline.paid.call_errors import AnswerUnusable, NotAllowed, ProviderBusy
 from millrace.pipeline.paid.spend import NANO_USD, CallSpend, Spend
-from millrace.pipeline.prompts.prompt_errors import NotAllowed, QuestionRefused
+from millrace.pipeline.prompts.prompt_errors import QuestionRefused
 
 
 class CallContext(Protocol):

@@ -7,7 +7,3 @@ from millrace.errors import MillraceError
 
 class QuestionRefused(MillraceError):
     """The provider will not answer this row's question, now or later."""
-
-
-class NotAllowed(MillraceError):
-    """The provider will answer no question of this key: the step cannot go on."""

@@ -20,7 +20,7 @@ from millrace.llm.prompts import Prompt
 from millrace.llm.templates import template_of
 from millrace.pipeline.prompts.embed_call import EmbedCall, Embedding
 from millrace.pipeline.prompts.prompt_call import PromptCall
-from millrace.pipeline.prompts.prompt_errors import NotAllowed, QuestionRefused
+from millrace.pipeline.prompts.prompt_errors import QuestionRefused
 from millrace.testing.paid_models.invoice import charges
 from millrace.testing.paid_models.model_answers import Faults
 from millrace.testing.paid_models.service import PaidModels
@@ -148,7 +148,7 @@ def test_a_busy_provider_and_a_wrong_key_are_told_apart(
 
     assert isinstance(first, mr.ProviderBusy)
     assert first.retry_after == 0.05
-    assert isinstance(second, NotAllowed)
+    assert isinstance(second, mr.NotAllowed)
     assert "sk-wrong-key" not in str(second)
     assert isinstance(third, mr.ProviderBusy)
 

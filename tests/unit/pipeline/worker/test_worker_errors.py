@@ -28,7 +28,7 @@ from millrace.journal.core.values import Publish, Published
 from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.calling import call_thread
 from millrace.pipeline.core.job_events import JobEventKind
-from millrace.pipeline.paid.call_errors import AnswerUnusable
+from millrace.pipeline.paid.call_errors import AnswerUnusable, NotAllowed
 
 Row = dict[str, Any]
 
@@ -482,3 +482,39 @@ def test_a_function_that_fails_over_a_dead_workers_rows_leaves_its_paid_results_
     again.again().run()
     assert output(broker, "pay") == [0, -1, -2, -3, -4]
     assert paid == [0, 1, 2, 3, 4], "no call is made again"
+
+
+@pytest.mark.parametrize("expensive", [True, False])
+@pytest.mark.parametrize("kind", ["row", "batch", "async"])
+def test_an_error_that_no_call_can_pass_ends_the_step_whatever_on_error_says(
+    tmp_path: Path, kind: str, *, expensive: bool
+) -> None:
+    asked = []
+
+    def pay(row: Row) -> Row:
+        asked.append(row["x"])
+        if row["x"] >= 10:
+            raise NotAllowed("no credit left")
+        return {"x": -row["x"]}
+
+    async def pay_later(row: Row) -> Row:
+        return pay(row)
+
+    def pay_for_all(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([pay(row) for row in batch.to_pylist()], batch.schema)
+
+    options: dict[str, Any] = {"expensive": expensive, "on_error": "dead_letter", "retries": 5}
+    options["batch_rows"] = 5
+    if kind == "batch":
+        step = map_step("f", pay_for_all, rows="batch", **options)
+    else:
+        is_async = kind == "async"
+        step = map_step("f", pay_later if is_async else pay, is_async=is_async, **options)
+    bench = bench_of(tmp_path, step)
+
+    (outcome,) = bench.run()
+
+    assert outcome.ended == "failed"
+    assert sorted(output(bench.broker, "f")) == list(range(-9, 1))
+    assert [x for x in asked if x >= 10] == [10]
+    assert dead(bench.broker, "f") == []
