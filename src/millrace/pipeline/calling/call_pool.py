@@ -167,16 +167,21 @@ class CallPool:
             self._errors.append(error)
             self.close()
 
-    def _take(self) -> SlidingCall | None:
-        """The next call, when there is one and it may be made; None at the end."""
+    def _take(self, *, waits: bool = True) -> SlidingCall | None:
+        """The next call, when there is one and it may be made; None at the end.
+
+        Without `waits` also None if there is none now.
+        """
         with self._changed:
             while True:
                 if self._ready and not self._is_held:
                     wait_s = self._wait_s()
                     if wait_s <= 0:
                         return self._ready.popleft()
+                    if not waits:
+                        return None
                     self._changed.wait(wait_s)
-                elif self._is_closed:
+                elif self._is_closed or not waits:
                     return None
                 else:
                     self._changed.wait()
@@ -275,7 +280,7 @@ class CallPool:
             job=caller.hop.job,
             step=caller.step.name,
             keys=row_keys(caller.asker, self._journal_id, call.rows, 0, len(call.rows))
-            if caller.step.calling.takes_context
+            if caller.step.calling.takes_context or caller.step.calling.is_engine
             else (),
             attempt=call.attempt,
             in_doubt=call.in_doubt,

@@ -53,7 +53,9 @@ class FunctionCaller:
         self.function: Function = made.function
         self.function.open_in(workspace)
         self.schema: pa.Schema | None = self.function.schema
-        is_timed = self.options.timeout is not None and not step.calling.is_async
+        calling = step.calling
+        limits_itself = calling.is_async or calling.is_engine
+        is_timed = self.options.timeout is not None and not limits_itself
         self._thread = CallThread() if is_timed else None
         self._workspace, self._job_id = workspace, job_id
         self.passing = Passing(hop, step, workspace)

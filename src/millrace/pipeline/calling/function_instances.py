@@ -1,7 +1,8 @@
 """The callables of steps: functions as they are, and objects made once in a worker process.
 
-Spark uses a worker process for many tasks, so a callable stays until another step needs its own:
-then the callables of other steps are closed first, so that two models never share the memory.
+Spark uses a worker process for many tasks, so a callable stays until a step needs another one:
+then the callables of other steps are closed first, so that two models never share the memory. Steps
+that were given the same class or partial share one callable.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import Calling, FunctionSink, Map
@@ -20,7 +23,7 @@ Key = tuple[str, str, str, str]
 
 @dataclass(slots=True)
 class Instance:
-    """A callable; only an async one has an event loop."""
+    """A callable as one step calls it; only an async one has an event loop."""
 
     function: WorkerFunction
     runner: asyncio.Runner | None = None
@@ -30,6 +33,10 @@ class Instance:
         self.function.close()
         if self.runner is not None:
             self.runner.close()
+
+    def for_step(self, step: Map | FunctionSink) -> Instance:
+        """The same callable for another step, which may return other columns."""
+        return Instance(self.function.for_schema(step.calling, _schema_of(step)), self.runner)
 
 
 _MADE: dict[Key, Instance] = {}
@@ -44,7 +51,7 @@ def key_of(hop: Hop, calling: Calling) -> Key:
     A callable whose code cannot be identified is made again in each run.
     """
     identity = calling.identity or f"run {_RUNS.get(hop.job)}"
-    return (hop.job, hop.name, calling.name, f"{identity} {calling.setting}")
+    return (hop.job, calling.shared or hop.name, calling.name, f"{identity} {calling.setting}")
 
 
 def begin_run(job: str, run: int) -> None:
@@ -73,13 +80,16 @@ def instance_of(hop: Hop, step: Map | FunctionSink) -> Instance:
             own_keys = {key_of(hop, calling) for calling in hop.callings}
             _free(lambda other: other not in own_keys)
             instance = _MADE[key] = _instance(step)
-        return instance
+        return instance.for_step(step)
 
 
 def _instance(step: Map | FunctionSink) -> Instance:
-    schema = None if isinstance(step, FunctionSink) else step.returned or step.schema
     runner = asyncio.Runner() if step.calling.is_async else None
-    return Instance(WorkerFunction(step.calling, schema), runner)
+    return Instance(WorkerFunction(step.calling, _schema_of(step)), runner)
+
+
+def _schema_of(step: Map | FunctionSink) -> pa.Schema | None:
+    return None if isinstance(step, FunctionSink) else step.returned or step.schema
 
 
 def free_all() -> None:

@@ -57,6 +57,12 @@ class Calling:
     """The reason why its code cannot be identified."""
     at_most_one: bool = False
     """Whether its annotation promises at most one row for a row."""
+    is_engine: bool = False
+    """Whether its callable takes rows by `submit` and gives results by `poll`."""
+    can_abort: bool = False
+    """Whether an engine can give up a row, by `abort`."""
+    shared: str = ""
+    """The first step that was given the same class or partial: a process makes it once for both."""
     setting: str = ""
     """What else its callable is made with: a process that has one with another setting makes one
     anew. It is no part of what the step is."""

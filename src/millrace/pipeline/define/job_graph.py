@@ -125,7 +125,8 @@ class JobGraph:
             if calling is None:
                 continue
             identity, why = recognised(calling.function, version_of(node))
-            calling = replace(calling, identity=identity, unrecognised=why)
+            shared = self._first_given(calling) if calling.makes else ""
+            calling = replace(calling, identity=identity, unrecognised=why, shared=shared)
             self._nodes[index] = replace(node, calling=calling)
             if why:
                 raise UserError(
@@ -133,6 +134,14 @@ class JobGraph:
                     f"  why: {why}\n"
                     "  to fix: give the step version='1', and another when its results change"
                 )
+
+    def _first_given(self, calling: job_model.Calling) -> str:
+        """The name of the first step that was given the same class or partial: the same object."""
+        return next(
+            node.name
+            for node in self._nodes
+            if getattr(getattr(node, "calling", None), "function", None) is calling.function
+        )
 
     def _with_partitions(self, node: job_model.Anything) -> job_model.Anything:
         """A source with as many partitions as workers want to read it, unless it has its own."""

@@ -22,6 +22,7 @@ from millrace.journal.kafka.sink.kafka_target import (
 from millrace.names import path_text, shown
 from millrace.pipeline.core import job_model
 from millrace.pipeline.define.job_graph import JobGraph
+from millrace.pipeline.define.model_engines import check_engine
 from millrace.pipeline.define.step_checks import (
     check_compaction,
     check_concurrency,
@@ -254,6 +255,7 @@ class StepSinks:
         made = options_of(call, options, expensive=True)
         calling = calling_of(call, function, batch=batch, version=made.version)
         check_concurrency(call, calling, made, expensive=True)
+        check_engine(call, calling, made, expensive=True)
         self._graph.add(
             job_model.FunctionSink(
                 name=self._graph.take_name(name, call),

@@ -20,6 +20,7 @@ from millrace.pipeline.core.job_model import OnDoubt, OnError
 from millrace.pipeline.define.function_schema import checked
 from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.define.keyed.step_state import StepState
+from millrace.pipeline.define.model_engines import check_engine
 from millrace.pipeline.define.step_checks import (
     STEP_OPTIONS,
     NotRun,
@@ -165,6 +166,7 @@ class Step(StepPrompts, StepState):
         options = options_of(call, given)
         calling = calling_of(call, function, batch=batch, version=version)
         check_concurrency(call, calling, options, expensive=expensive)
+        check_engine(call, calling, options, expensive=expensive)
         output = output_schema(call, function, schema)
         check_large(call, output, options.large)
         return self._add(

@@ -11,7 +11,8 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from copy import copy
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -24,6 +25,12 @@ from millrace.identity.unrecognisable import Unrecognisable
 from millrace.pipeline.core.job_model import Calling
 from millrace.pipeline.define.context import Context
 from millrace.pipeline.define.function_schema import given_schema, hinted_schema, is_one_row
+from millrace.pipeline.define.model_engines import (
+    engine_calling,
+    engine_schema,
+    inner_function,
+    is_engine,
+)
 from millrace.plan.nodes.map_batches import name_of
 
 Rows = Literal["row", "batch"]
@@ -46,7 +53,11 @@ def calling_of(
             f"{call}: {function!r} cannot be called\n  to fix: give a function, or a class whose "
             "instances can be called"
         )
-    makes = inspect.isclass(_inner(function))
+    if is_engine(function):
+        engine = engine_calling(call, function)
+        identity, why = recognised(function, version)
+        return replace(engine, identity=identity, unrecognised=why)
+    makes = inspect.isclass(inner_function(function))
     called = _called(call, function)
     if inspect.isasyncgenfunction(called):
         raise UserError(
@@ -73,6 +84,8 @@ def calling_of(
 
 def output_schema(call: str, function: Callable[..., Any], given: object) -> pa.Schema:
     """The columns that a function returns: from `schema=`, else from its return annotation."""
+    if is_engine(function):
+        given = engine_schema(call, function, given)
     if given is not None:
         return given_schema(call, given)
     hint = _returned(_called(call, function))
@@ -82,7 +95,7 @@ def output_schema(call: str, function: Callable[..., Any], given: object) -> pa.
 def recognised(function: object, version: str | None) -> tuple[str, str]:
     """The identity of a function's code, or the reason why it has none."""
     if version is not None:
-        module = getattr(_inner(function), "__module__", None) or type(function).__module__
+        module = getattr(inner_function(function), "__module__", None) or type(function).__module__
         return f"{module}.{name_of(function)} version {version}", ""
     try:
         return f"code {function_identity(function)}", ""
@@ -90,14 +103,9 @@ def recognised(function: object, version: str | None) -> tuple[str, str]:
         return "", str(unrecognisable)
 
 
-def _inner(function: object) -> object:
-    """The function inside of partials."""
-    return _inner(function.func) if isinstance(function, partial) else function
-
-
 def _called(call: str, function: object) -> Callable[..., Any]:
     """The function whose signature counts: for a class, its method `__call__`."""
-    inner = _inner(function)
+    inner = inner_function(function)
     if inspect.isroutine(inner):
         return typing.cast("Callable[..., Any]", inner)
     kind = inner if isinstance(inner, type) else type(inner)
@@ -117,11 +125,13 @@ def _parameters(
 ) -> list[inspect.Parameter]:
     """The parameter for rows, and the one for a context if there is one."""
     try:
-        signature = inspect.signature(called if inspect.isclass(_inner(function)) else function)
+        signature = inspect.signature(
+            called if inspect.isclass(inner_function(function)) else function
+        )
     except ValueError:
         return []  # Some built-in functions have none to be seen.
     every = list(signature.parameters.values())
-    if inspect.isclass(_inner(function)):
+    if inspect.isclass(inner_function(function)):
         every = every[1:]
     known = [p for p in every if p.kind in _POSITIONAL]
     if not known and not any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in every):
@@ -210,7 +220,13 @@ class WorkerFunction:
         """`schema` is that of its returned rows; None for a sink, whose results are ignored."""
         self.calling = calling
         self.schema = schema
-        self._function = calling.function() if calling.makes else calling.function
+        self._function: Any = calling.function() if calling.makes else calling.function
+
+    def for_schema(self, calling: Calling, schema: pa.Schema | None) -> WorkerFunction:
+        """The same callable for a step that returns rows of this schema."""
+        function = copy(self)
+        function.calling, function.schema = calling, schema
+        return function
 
     def open_in(self, workspace: str) -> None:
         """Give the callable the folder or url of its workspace, if it wants it."""
@@ -235,6 +251,23 @@ class WorkerFunction:
     async def call_batch_async(self, batch: pa.RecordBatch, context: Context) -> pa.RecordBatch:
         """The rows that an async function makes of a batch."""
         return self._batch(await self._function(self._given(batch), *self._more(context)))
+
+    def submit(self, key: str, row: Mapping[str, Any], context: Context) -> None:
+        """Give a row to an engine."""
+        self._function.submit(key, dict(row), *self._more(context))
+
+    def poll(self) -> Iterable[tuple[str, object]]:
+        """What an engine has finished by now: keys of rows, each with its result or exception."""
+        finished: Iterable[tuple[str, object]] | None = self._function.poll()
+        return finished or ()
+
+    def abort(self, key: str) -> None:
+        """Let an engine give up a row."""
+        self._function.abort(key)
+
+    def rows_of(self, answer: object) -> list[dict[str, Any]]:
+        """The rows that an engine has made of one row."""
+        return self._rows(answer)
 
     async def gather(
         self,

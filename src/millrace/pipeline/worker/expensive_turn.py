@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.pipeline.calling.call_pool import CallGate, CallPool
+from millrace.pipeline.calling.engine_pool import EnginePool
 from millrace.pipeline.calling.function_caller import FunctionCaller
 from millrace.pipeline.core.call_outcomes import CallOutcome
 from millrace.pipeline.core.expensive_actions import (
@@ -70,7 +71,8 @@ class ExpensiveTurn:
         slots = max(1, caller.options.concurrency)
         self._segments = CallSegments(files, caller.step.name, slots, self._inbox.put)
         journal_id = int(unit.journal.id)
-        self._pool = CallPool(caller, journal_id, self._segments, gate, unit.is_ending)
+        make_pool = EnginePool if caller.step.calling.is_engine else CallPool
+        self._pool = make_pool(caller, journal_id, self._segments, gate, unit.is_ending)
         self._error: BaseException | None = None
         self._read_error: BaseException | None = None
         self._ended: EndTurn | None = None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 import pyarrow as pa
@@ -512,3 +513,76 @@ def test_an_annotation_of_one_row_or_none_promises_at_most_one_row(
     function: Callable[..., Any], *, at_most_one: bool
 ) -> None:
     assert calling_of("map('m')", function, version="1").at_most_one is at_most_one
+
+
+class Engine:
+    """Takes rows by `submit`, as offline engines of models do."""
+
+    def submit(self, key: str, row: dict[str, Any]) -> None: ...
+
+    def poll(self) -> list[tuple[str, object]]:
+        return []
+
+
+class AsyncEngine(Engine):
+    async def poll(self) -> list[tuple[str, object]]:  # type: ignore[override]
+        return []
+
+
+class RowsOnly(Engine):
+    def submit(self, row: dict[str, Any]) -> None: ...  # type: ignore[override]
+
+
+class Aborting(Engine):
+    def abort(self, key: str) -> None: ...
+
+
+def test_a_class_with_submit_and_poll_is_an_engine() -> None:
+    calling = calling_of("map('x')", partial(Engine))
+    assert (calling.is_engine, calling.makes, calling.takes_context) == (True, True, False)
+    assert (calling.rows, calling.can_abort, calling.name) == ("row", False, "Engine")
+    assert calling.identity != calling_of("map('x')", Aborting).identity
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (AsyncEngine, "AsyncEngine.submit and poll are async"),
+        (RowsOnly, "RowsOnly.submit takes row"),
+    ],
+)
+def test_an_engine_that_cannot_be_fed_is_refused(function: type, found: str) -> None:
+    with pytest.raises(UserError, match=found):
+        calling_of("map('x')", function)
+
+
+def test_an_engine_needs_a_schema_recorded_calls_and_abort_for_time_limits(
+    tmp_path: Path,
+) -> None:
+    with mr.open(tmp_path / "mill") as ws:
+        rows = ws.job("ask").source("rows", ws.from_arrow(pa.table({"id": [1]})))
+        with pytest.raises(UserError, match="nothing says what rows it makes"):
+            rows.map("a", Engine, expensive=True)
+        with pytest.raises(UserError, match="needs calls that are recorded"):
+            rows.map("a", Engine, schema="id bigint")
+        with pytest.raises(UserError, match="cannot give up a row"):
+            rows.map("a", Engine, schema="id bigint", expensive=True, timeout="1s")
+        with pytest.raises(UserError, match="cannot give up a row"):
+            rows.sink("a", Engine, timeout="1s")
+        rows.map("a", Aborting, schema="id bigint", expensive=True, timeout="1s")
+
+
+def test_steps_that_are_given_the_same_class_share_what_it_makes(tmp_path: Path) -> None:
+    model = partial(Aborting)
+    with mr.open(tmp_path / "mill") as ws:
+        job = ws.job("ask")
+        rows = job.source("rows", ws.from_arrow(pa.table({"id": [1]})))
+        first = rows.map("first", model, schema="id bigint", expensive=True)
+        second = first.map("second", model, schema="id bigint", expensive=True)
+        second.map("third", partial(Aborting), schema="id bigint", expensive=True)
+        graph = first._graph
+        graph.recognise()
+        shared = {
+            node.name: node.calling.shared for node in graph.nodes if hasattr(node, "calling")
+        }
+    assert shared == {"first": "first", "second": "first", "third": "third"}

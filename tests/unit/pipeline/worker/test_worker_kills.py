@@ -46,7 +46,7 @@ LATER = [
     for point in INSIDE
     if point not in (*HOLDING, "worker.intent.before", "worker.intent.after")
 ]
-SEVERAL = ["async", "threads", "unordered"]
+SEVERAL = ["async", "threads", "unordered", "engine"]
 FUSED = {"fused": True}
 SKIP = {"on_doubt": "skip"}
 HOLD = {"on_doubt": "hold"}

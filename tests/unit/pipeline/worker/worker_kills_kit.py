@@ -119,8 +119,34 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
+class PaidEngine:
+    """The same, of an engine that finishes rows in another order than they came in."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._rows: dict[str, dict[str, Any]] = {}
+
+    def submit(self, key: str, row: dict[str, Any]) -> None:
+        write_line(Path(self._folder) / "life.log", f"begin {row['x']}")
+        self._rows[key] = row
+
+    def poll(self) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
+        time.sleep(CALL_S)
+        ready = list(self._rows.items())[-2:]
+        for key, row in reversed(ready):
+            del self._rows[key]
+            result: dict[str, Any] | Exception
+            try:
+                result = _pay(self._folder, row)
+            except ConnectionError as error:
+                result = error
+            write_line(Path(self._folder) / "life.log", f"end {row['x']}")
+            yield key, result
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "row": pay,
+    "engine": PaidEngine,
     "threads": pay_slowly,
     "async": pay_async,
     "unordered": pay_async,
@@ -140,6 +166,7 @@ def job_hops(
         "pay",
         partial(FUNCTIONS[kind], folder),
         is_async=kind in ("async", "unordered"),
+        engine=kind == "engine",
         ordered=kind != "unordered",
         **{"expensive": True, "batch_rows": BATCH_ROWS, "retries": 1, **several, **options},
     )

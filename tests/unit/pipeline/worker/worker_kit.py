@@ -60,6 +60,7 @@ def calling(
     makes: bool = False,
     is_async: bool = False,
     context: bool = False,
+    engine: bool = False,
 ) -> Calling:
     return Calling(
         function=function,
@@ -68,6 +69,8 @@ def calling(
         makes=makes,
         is_async=is_async,
         takes_context=context,
+        is_engine=engine,
+        can_abort=engine,
         identity="1",
     )
 
@@ -81,9 +84,12 @@ def map_step(
     makes: bool = False,
     is_async: bool = False,
     context: bool = False,
+    engine: bool = False,
     **options: Any,  # noqa: ANN401 - of any option
 ) -> Map:
-    how = calling(function, rows, makes=makes, is_async=is_async, context=context)
+    how = calling(
+        function, rows, makes=makes or engine, is_async=is_async, context=context, engine=engine
+    )
     return Map(name=name, schema=schema, calling=how, options=options_of(name, options))
 
 
