@@ -17,7 +17,7 @@ import pytest
 
 import millrace as mr
 from millrace.errors import SchemaMismatch, UserError
-from millrace.pipeline.core.job_model import Calling
+from millrace.pipeline.core.job_model import Calling, Map
 from millrace.pipeline.define.user_functions import WorkerFunction, calling_of, output_schema
 
 ROWS = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -582,7 +582,5 @@ def test_steps_that_are_given_the_same_class_share_what_it_makes(tmp_path: Path)
         second.map("third", partial(Aborting), schema="id bigint", expensive=True)
         graph = first._graph
         graph.recognise()
-        shared = {
-            node.name: node.calling.shared for node in graph.nodes if hasattr(node, "calling")
-        }
+        shared = {node.name: node.calling.shared for node in graph.nodes if isinstance(node, Map)}
     assert shared == {"first": "first", "second": "first", "third": "third"}
