@@ -93,6 +93,10 @@ class FixedLimits:
     """An agent ends when nobody called it for this long."""
     agent_start_ms_max: int = 30_000
     """How long a task waits for its host's agent to answer."""
+    agent_answer_ms_max: int = 5_000
+    """How long an agent may take to say that it is there, before it is asked for finished work."""
+    agent_silent_ms_max: int = 30 * 24 * 3_600_000
+    """The address of an agent that was silent for longer is forgotten."""
     agent_call_ms_max: int = 30_000
     """How long a call to an agent may take before it counts as lost."""
     agent_request_bytes_max: int = 8 * MIB

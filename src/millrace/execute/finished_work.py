@@ -6,18 +6,24 @@ after that, so that no clean-up removes them in between.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+
 from millrace.errors import Retriable
-from millrace.execute.map_task import StageTask
-from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.map_task import Reuse, StageTask
+from millrace.execute.shuffle_workspace import HostsAsked, ShuffleWorkspace
 from millrace.execute.stage_tasks import StageRun
 from millrace.execute.tasks.task_results import Result
 from millrace.faults import fault
 from millrace.identity import fingerprint as fp
-from millrace.ids import MapTask
+from millrace.ids import FolderId, MapTask
 from millrace.scan.source import has_content
 from millrace.shuffle import reuse, runs
 from millrace.shuffle.index import MapTaskIndex
-from millrace.transport.agent.agent_addresses import known_agents
+from millrace.transport.agent.agent_addresses import known_agents, note_answers
+from millrace.transport.agent.hosts_at_once import ask_hosts
+from millrace.transport.agent.remote_outputs import Agents
 
 
 def reuse_finished(workspace: ShuffleWorkspace, work: StageRun) -> None:
@@ -27,7 +33,7 @@ def reuse_finished(workspace: ShuffleWorkspace, work: StageRun) -> None:
     fault("shuffle.driver.after_rely", work.stage.stage_id)
     whole = _still_whole(workspace, work, indexes)
     work.results |= {number: _result_here(number, index) for number, index in whole.items()}
-    _find_elsewhere(workspace, work)
+    _note_answers(workspace, _find_elsewhere(workspace, work))
 
 
 def keep_whole(workspace: ShuffleWorkspace, work: StageRun) -> None:
@@ -100,31 +106,77 @@ def _result_here(number: MapTask, index: MapTaskIndex) -> Result:
     return Result(map_task=number, folder=None, agent=None, ran=False, index=index)
 
 
-def _find_elsewhere(workspace: ShuffleWorkspace, work: StageRun) -> None:
-    mode = work.stage.reuse
-    if mode:
-        _ask_agents(workspace, work, suspect=False, verify=mode == "verified")
-        _ask_agents(workspace, work, suspect=True, verify=True)
+def _find_elsewhere(workspace: ShuffleWorkspace, work: StageRun) -> dict[FolderId, bool]:
+    """Ask all agents for work that is not finished here; returns which of them answered.
 
-
-def _ask_agents(
-    workspace: ShuffleWorkspace, work: StageRun, *, suspect: bool, verify: bool
-) -> None:
-    """Ask the agents of other hosts for work that is not finished here."""
-    for folder, address in known_agents(workspace.store).items():
-        missing = [task for task in work.missing() if (task.suspect is not None) == suspect]
-        requests = [(t.map_task, t.made_from) for t in missing if t.made_from is not None]
-        if not requests:
-            return
-        try:
-            indexes = workspace.agents.find(folder, [made for _, made in requests], verify=verify)
-        except Retriable:
-            for number, _ in requests:
-                work.reasons[number] += f"; the agent at {address} does not answer"
-            continue
-        for (number, _), index in zip(requests, indexes, strict=True):
-            if index is not None:
+    Where several have the same work, the first in the order of their folders counts.
+    """
+    mode, asked = work.stage.reuse, workspace.asked
+    missing = [task for task in work.missing() if task.made_from is not None]
+    if not mode or not missing:
+        return {}
+    addresses = known_agents(workspace.store)
+    known_silent = asked.silent & addresses.keys()
+    folders = [folder for folder in addresses if folder not in known_silent]
+    answers = ask_hosts(partial(_ask_agent, workspace.agents, asked, missing, mode), folders)
+    answered: dict[FolderId, bool] = {}
+    for folder, outputs in zip(folders, answers, strict=True):
+        answered[folder] = outputs is not None
+        for number, index in (outputs or {}).items():
+            if number not in work.results:
                 work.results[number] = Result(
-                    map_task=number, folder=folder, agent=address, ran=False, index=index
+                    map_task=number, folder=folder, agent=addresses[folder], ran=False, index=index
                 )
                 work.reasons.pop(number, None)
+    silent = [address for folder, address in addresses.items() if not answered.get(folder)]
+    if silent:
+        for task in missing:
+            if task.map_task not in work.results:
+                work.reasons[task.map_task] += f"; {_silence_text(silent)}"
+    return answered
+
+
+def _ask_agent(
+    agents: Agents,
+    asked: HostsAsked,
+    tasks: Sequence[StageTask],
+    mode: Reuse,
+    folder: FolderId,
+) -> dict[MapTask, MapTaskIndex] | None:
+    """What is finished on a host, checked where it is in doubt; None if its agent is silent."""
+    if folder not in asked.heard:
+        if not agents.is_there(folder):
+            asked.silent.add(folder)
+            return None
+        asked.heard.add(folder)
+    outputs: dict[MapTask, MapTaskIndex] = {}
+    for in_doubt in (False, True):
+        some = [task for task in tasks if (task.suspect is not None) == in_doubt]
+        try:
+            indexes = agents.find(
+                folder,
+                [task.made_from for task in some if task.made_from is not None],
+                verify=in_doubt or mode == "verified",
+            )
+        except Retriable:
+            asked.silent.add(folder)
+            return None
+        for task, index in zip(some, indexes, strict=True):
+            if index is not None:
+                outputs[task.map_task] = index
+    return outputs
+
+
+def _silence_text(addresses: Sequence[str]) -> str:
+    if len(addresses) == 1:
+        return f"the agent at {addresses[0]} does not answer"
+    return f"{len(addresses)} agents do not answer, the first one at {addresses[0]}"
+
+
+def _note_answers(workspace: ShuffleWorkspace, answered: Mapping[FolderId, bool]) -> None:
+    note_answers(
+        workspace.store,
+        answered,
+        now_ms=time.time_ns() // 1_000_000,
+        silent_ms_max=workspace.config.agent_silent_ms_max,
+    )

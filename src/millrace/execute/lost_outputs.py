@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -24,10 +23,9 @@ from millrace.shuffle.fetch_counts import FetchCounts
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Choice, Manifest, parse_attempt
 from millrace.shuffle.reports import StageReport
+from millrace.transport.agent.hosts_at_once import ask_hosts
 
 LOSSES: Final = (DataLost, FormatError, AgentUnreachable)
-_HOSTS_AT_ONCE: Final = 16
-"""Silent hosts are waited for side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +65,8 @@ def find_lost(shuffle: Shuffle, partitions: Sequence[int]) -> list[Lost]:
     for choice in shuffle.manifest.chosen:
         by_folder.setdefault(choice.folder, []).append(choice)
     found: dict[AttemptId, Lost] = {}
-    with ThreadPoolExecutor(min(_HOSTS_AT_ONCE, max(1, len(by_folder)))) as threads:
-        for losses in threads.map(partial(_lost_of, shuffle, partitions), by_folder.values()):
-            found |= {loss.attempt: loss for loss in losses}
+    for losses in ask_hosts(partial(_lost_of, shuffle, partitions), by_folder.values()):
+        found |= {loss.attempt: loss for loss in losses}
     return [found[choice.attempt] for choice in shuffle.manifest.chosen if choice.attempt in found]
 
 

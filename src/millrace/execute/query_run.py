@@ -42,7 +42,7 @@ from millrace.execute.memory_fit import (
 )
 from millrace.execute.results.early_rows import EarlyRows
 from millrace.execute.shuffle_run import begin_run
-from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.shuffle_workspace import HostsAsked, ShuffleWorkspace
 from millrace.execute.stage_progress import query_title
 from millrace.execute.stage_run import run_stage
 from millrace.execute.stage_scheduler import StageScheduler, Stop
@@ -140,7 +140,7 @@ class QueryRun:
         """
         config = fitted(workspace.config)
         self._runner, self._frames = runner, frames
-        self._workspace = replace(workspace, config=config)
+        self._workspace = replace(workspace, config=config, asked=HostsAsked())
         self._memory_tries = 0
         self._zone, self._reuse, self._profile, self._early = zone, reuse, profile, early
         self._moment = moment or moment_of_now()

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from millrace.config import Config
 from millrace.execute.task_folders import Folders
+from millrace.ids import FolderId
 from millrace.storage.store import Store
 from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.transport.agent.remote_outputs import Agents
+
+
+@dataclass(frozen=True, slots=True)
+class HostsAsked:
+    """Which hosts were asked for finished work. A silent one is asked once."""
+
+    heard: set[FolderId] = field(default_factory=set)
+    silent: set[FolderId] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,3 +29,5 @@ class ShuffleWorkspace:
     config: Config
     agents: Agents
     keep_alive: KeepAlive
+    asked: HostsAsked = field(default_factory=HostsAsked)
+    """By this query."""

@@ -12,8 +12,9 @@ from millrace.shuffle import cleanup, runs
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.storage import layout
 from millrace.storage.store import Store
-from millrace.transport.agent.agent_addresses import known_agents
+from millrace.transport.agent.agent_addresses import known_agents, note_answers
 from millrace.transport.agent.agent_messages import KeptRuns
+from millrace.transport.agent.hosts_at_once import ask_hosts
 from millrace.transport.agent.remote_outputs import Agents
 
 
@@ -38,7 +39,11 @@ def clean_hosts(
         ),
         attempts=frozenset(str(attempt) for attempt in runs.relied_on(store)),
     )
-    answers = [agents().keep_only(folder, kept) for folder in hosts]
+    asked = agents()
+    answered = dict(zip(hosts, ask_hosts(asked.is_there, hosts), strict=True))
+    note_answers(store, answered, now_ms=now_ms, silent_ms_max=config.agent_silent_ms_max)
+    serving = [folder for folder in hosts if answered[folder]]
+    answers = ask_hosts(lambda folder: asked.keep_only(folder, kept), serving)
     cleaned = [answer for answer in answers if answer is not None]
     return replace(
         removed,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -72,6 +73,13 @@ def serve() -> Iterator[Serve]:
             return Serving(server, address, agents)
 
         yield start
+
+
+@pytest.fixture
+def silent_address() -> Iterator[str]:
+    """Of a server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"grpc://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @pytest.fixture

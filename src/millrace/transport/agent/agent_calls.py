@@ -28,10 +28,19 @@ class AgentCalls:
         self.flight = FlightCalls(token, connections_max=config.connections_max, roots=roots)
         self._call_ms = config.peer_ms(config.agent_call_ms_max)
 
-    def ask(self, address: str, folder: FolderId, action: str, body: bytes = b"") -> list[bytes]:
+    def ask(
+        self,
+        address: str,
+        folder: FolderId,
+        action: str,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+    ) -> list[bytes]:
         """Ask a question about a folder and return all parts of the answer."""
         shown = {agent_messages.FOLDER_HEADER: folder}
-        answer = self.flight.ask(address, action, body, timeout_ms=self._call_ms, shown=shown)
+        limit_ms = self._call_ms if timeout_ms is None else timeout_ms
+        answer = self.flight.ask(address, action, body, timeout_ms=limit_ms, shown=shown)
         return [part.to_pybytes() for part in answer]
 
     def ping(self, address: str, folder: FolderId) -> AgentPong:

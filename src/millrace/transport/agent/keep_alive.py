@@ -1,7 +1,7 @@
 """Renews the leases of agents while this process needs them.
 
-Invariant: an agent that does not answer is skipped, and the others are renewed all the same. The
-next fetch from that agent reports it.
+Invariant: an agent that does not answer holds up none of the others, which are renewed all the
+same. The next fetch from that agent reports it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from millrace.ids import FolderId
+from millrace.transport.agent.hosts_at_once import ask_hosts
 from millrace.transport.agent.remote_outputs import Agents
 from millrace.wakeup import WakeUp, WorkerThread, join
 
@@ -58,7 +59,8 @@ class KeepAlive:
         while self._ended.sleep(every_s):
             with self._lock:
                 folders = sorted(self._folders)
-            for folder in folders:
-                if self._ended.is_stopped:
-                    return
-                self._agents.renew(folder)
+            ask_hosts(self._renew, folders)
+
+    def _renew(self, folder: FolderId) -> None:
+        if not self._ended.is_stopped:
+            self._agents.renew(folder)

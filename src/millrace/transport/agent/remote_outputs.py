@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -133,6 +134,23 @@ class Agents:
         """Ask the agent of a folder for its identity."""
         (answer,) = self._ask(folder, agent_messages.PING)
         return agent_messages.decode_pong(answer)
+
+    def is_there(self, folder: FolderId) -> bool:
+        """Whether the agent of a folder answers soon: asked before what can be done without it."""
+        limit_ms = self.config.peer_ms(self.config.agent_answer_ms_max)
+        ask = partial(self.calls.ask, timeout_ms=limit_ms)
+        try:
+            self._try(
+                folder,
+                lambda address: ask(address, folder, agent_messages.PING),
+                doing="looking for it",
+                limit_ms=limit_ms,
+            )
+        except AgentUnreachable:
+            return False
+        except UserError:
+            return True  # It refuses this token: the answer to the next question says what to do.
+        return True
 
     def renew(self, folder: FolderId) -> bool:
         """Renew the lease of a folder's agent. Tried once; returns whether it answered."""
@@ -259,17 +277,19 @@ class Agents:
         *,
         doing: str,
         got: Callable[[], int] = lambda: 0,
+        limit_ms: int | None = None,
     ) -> Answer:
         """Call, and call again when cut, waiting twice as long each time.
 
-        An agent that was silent for as long as `gone_after` is not asked again.
+        An agent that was silent for as long as `gone_after`, or this limit, is not asked again.
         """
+        silent_ms = ms(self.config.gone_after) if limit_ms is None else limit_ms
         address, reason = None, "no address is known"
         began, got_before, tries = time.monotonic(), got(), 0
         for number in range(self.config.fetch_retries_max + 1):
             if got() > got_before:
                 began, got_before = time.monotonic(), got()
-            if number and time.monotonic() - began >= ms(self.config.gone_after) / 1000:
+            if number and time.monotonic() - began >= silent_ms / 1000:
                 break
             if number:
                 self._sleep(self.config.fetch_backoff_ms * 2 ** (number - 1) / 1000)
@@ -303,11 +323,13 @@ def _parts(
 ) -> Iterator[Sequence[Mapping[str, Any]]]:
     """Questions short enough for an agent to read."""
     part: list[Mapping[str, Any]] = []
+    part_bytes = 0
     for entry in made_from:
-        longer = agent_messages.encode_search(Search(made_from=(*part, entry), verify=False))
-        if part and (len(part) >= _SEARCHES_MAX or len(longer) > bytes_max // 2):
+        entry_bytes = len(agent_messages.encode_search(Search(made_from=(entry,), verify=False)))
+        if part and (len(part) >= _SEARCHES_MAX or part_bytes + entry_bytes > bytes_max // 2):
             yield part
-            part = []
+            part, part_bytes = [], 0
         part.append(entry)
+        part_bytes += entry_bytes
     if part:
         yield part
