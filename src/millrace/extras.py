@@ -24,7 +24,7 @@ EXTRAS: Final = {
     "s3": ("botocore",),
     "gcs": ("google.auth", "urllib3"),
     "azure": ("azure.identity", "urllib3"),
-    "ui": ("jinja2", "markupsafe", "starlette", "uvicorn"),
+    "ui": ("jinja2", "markupsafe", "prometheus_client", "starlette", "uvicorn"),
     "iceberg": ("pyiceberg", "pyiceberg_core"),
     "llm": ("httpx",),
 }

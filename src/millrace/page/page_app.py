@@ -24,12 +24,14 @@ from starlette.routing import Route
 
 from millrace.errors import MillraceError
 from millrace.page.change_marks import AGAIN_S, LOOK_S, change_mark
+from millrace.page.exposition import exposed
 from millrace.page.page_gate import PageGate
 from millrace.page.templating import ASSETS, page
 from millrace.page.views import job_views, journal_views, read_views, run_views, workspace_views
 from millrace.page.views.look import Look, NotThere, Values
 from millrace.page.views.run_views import RunMemory
 from millrace.page.views.workspace_views import Doctor
+from millrace.system.metric_samples import MetricCollector
 from millrace.system.resting_workspace import RestingWorkspace
 from millrace.version import __version__
 
@@ -48,6 +50,11 @@ class PageSource:
     memory: RunMemory = field(default_factory=RunMemory)
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the server ends: browsers that listen for changes are let go."""
+    collector: MetricCollector = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Scrapers share one collector."""
+        object.__setattr__(self, "collector", MetricCollector(self.workspace))
 
 
 def page_app(source: PageSource, token: str | None) -> Starlette:
@@ -63,6 +70,7 @@ def page_app(source: PageSource, token: str | None) -> Starlette:
             Route(f"{ASSETS}/{{version}}/{{name}}", _asset),
             Route("/healthz", _healthy),
             Route("/readyz", partial(_ready, source)),
+            Route("/metrics", partial(_metrics, source)),
         ],
         middleware=[Middleware(PageGate, token=token)],
         exception_handlers={HTTPException: partial(_not_found, source)},
@@ -204,13 +212,19 @@ async def _healthy(_request: Request) -> Response:
 
 
 async def _ready(source: PageSource, _request: Request) -> Response:
-    """Whether the workspace can be read now."""
-
-    def look() -> str:
-        return source.workspace.id
-
+    """Whether the workspace, and the ledger if there is one, can be read now."""
     try:
-        await run_in_threadpool(look)
-    except (MillraceError, AssertionError, OSError) as error:
+        await run_in_threadpool(source.workspace.check_readable)
+    except (MillraceError, OSError) as error:
         return PlainTextResponse(f"{error}\n", 503)
     return PlainTextResponse("ok\n")
+
+
+async def _metrics(source: PageSource, request: Request) -> Response:
+    """What is measured, for a scraper."""
+
+    def text() -> tuple[bytes, str]:
+        return exposed(source.collector.samples(), request.headers.get("accept", ""))
+
+    body, media_type = await run_in_threadpool(text)
+    return Response(body, media_type=media_type)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +36,18 @@ def names_of_jobs(workspace: RestingWorkspace) -> list[str]:
     with workspace.pages() as pages:
         found = pages.names_like(_RUNS, within=hops.ROOT)
     depth = hops.runs_journal("x").count("/")
-    return [name.split("/")[1] for name in found if name.count("/") == depth]
+    return [_job_of(name) for name in found if name.count("/") == depth]
+
+
+def names_of_running_jobs(workspace: RestingWorkspace) -> frozenset[str]:
+    """The jobs that some process runs now, by name."""
+    with workspace.pages() as pages:
+        leases = pages.held_leases(hops.run_lease("*"), now_ms=time.time_ns() // 1_000_000)
+    return frozenset(_job_of(name) for name in leases if name == hops.run_lease(_job_of(name)))
+
+
+def _job_of(name: str) -> str:
+    return name.split("/")[1]
 
 
 @contextmanager

@@ -93,6 +93,13 @@ class RestingWorkspace:
         with ledger_pages(path) as pages:
             yield pages
 
+    def check_readable(self) -> None:
+        """Raise if the workspace cannot be read now, or its ledger if it has one."""
+        WorkspaceHome(self.store, create=False)
+        if self.has_journals():
+            with self.pages() as pages:
+                pages.last_commit()
+
     def close(self) -> None:
         """Remove what was kept on this host's disk."""
         with self._lock:

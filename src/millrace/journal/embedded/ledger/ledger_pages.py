@@ -70,6 +70,27 @@ class GroupRow:
     committed: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTotal:
+    """A consumer group, over all its journals."""
+
+    group: str
+    journals: int
+    lag: int
+    """Offsets that it has not committed: of rows, and of what else takes an offset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerTotals:
+    """Sums over all journals."""
+
+    journals: int
+    appended: int
+    bytes: int
+    ranges: int
+    open_transactions: int
+
+
 class LedgerPages:
     """Questions to a ledger that is read where it lies."""
 
@@ -131,6 +152,36 @@ class LedgerPages:
             for journal, producer, name, begin in rows
         ]
 
+    def totals(self) -> LedgerTotals:
+        """Sums over all journals, all of which are passed."""
+        journals, appended = self._db.execute(
+            "SELECT count(*), coalesce(sum(row_count), 0) FROM journals"
+        ).fetchone()
+        size, ranges = self._db.execute(
+            "SELECT coalesce(sum(bytes), 0), count(*) FROM ranges"
+        ).fetchone()
+        (opened,) = self._db.execute(
+            "SELECT count(*) FROM sequences WHERE open_begin IS NOT NULL"
+        ).fetchone()
+        return LedgerTotals(
+            journals=journals,
+            appended=appended,
+            bytes=size,
+            ranges=ranges,
+            open_transactions=opened,
+        )
+
+    def group_totals(self, *, limit: int) -> list[GroupTotal]:
+        """The groups that are furthest behind; all of them are passed."""
+        rows = self._db.execute(_GROUP_TOTALS, (limit,))
+        return [GroupTotal(group=name, journals=count, lag=lag) for name, count, lag in rows]
+
+    def held_leases(self, pattern: str, *, now_ms: int) -> list[str]:
+        """Names of leases that fit a pattern of GLOB and are held."""
+        query = "SELECT name FROM leases WHERE name GLOB ? AND holder IS NOT NULL"
+        rows = self._db.execute(f"{query} AND expires_at_ms > ?", (pattern, now_ms))
+        return [row[0] for row in rows]
+
     def last_commit(self) -> tuple[int, int]:
         """The number and the time (ms) of the last commit; zeros if none is known."""
         there = "SELECT 1 FROM sqlite_master WHERE name = 'last_commit'"
@@ -155,6 +206,11 @@ FROM json_each(?1) w CROSS JOIN ranges r ON r.journal = w.value GROUP BY r.journ
 _GROUPS: Final = """
 SELECT g.journal, g.name, g.next_offset
 FROM json_each(?1) w CROSS JOIN group_offsets g ON g.journal = w.value
+"""
+_GROUP_TOTALS: Final = """
+SELECT g.name, count(*), sum(max(0, j.end_offset - g.next_offset)) AS lag
+FROM group_offsets g JOIN journals j ON j.id = g.journal
+GROUP BY g.name ORDER BY lag DESC, g.name LIMIT ?1
 """
 _OPEN: Final = """
 SELECT j.name, s.producer, p.name, s.open_begin
