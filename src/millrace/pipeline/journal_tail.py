@@ -1,4 +1,4 @@
-"""The last row of a journal that only its own job writes."""
+"""The last row of a journal that only its own job writes: all that counts of totals."""
 
 from __future__ import annotations
 
@@ -30,3 +30,10 @@ def last_row(broker: Broker, journal: str) -> tuple[dict[str, Any] | None, int]:
         if begin == start:
             return None, end
         back *= _FEW_OFFSETS
+
+
+def cut_to_last_row(broker: Broker, journal: str) -> None:
+    """Remove all rows in front of the last one."""
+    row, _ = last_row(broker, journal)
+    if row is not None:
+        broker.truncate_before(journal, row[OFFSET])

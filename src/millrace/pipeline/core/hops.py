@@ -184,6 +184,11 @@ def snapshots_journal(job: str, step: str, partition: int) -> str:
     return f"{step_root(job, step)}/snapshots/{partition}"
 
 
+def skipped_journal(job: str, step: str, partition: int) -> str:
+    """How many rows of one partition a step with state left out: its last row has the totals."""
+    return f"{step_root(job, step)}/skipped/{partition}"
+
+
 def partition_of(journal: str) -> int:
     """The partition that a journal of rows by key has."""
     return int(journal.rpartition("/")[2])

@@ -292,6 +292,10 @@ class PublishMachine:
             # The offset is expected in the same transaction, so no other worker can come between.
             rows = pa.Table.from_batches(change.state).combine_chunks()
             yield JournalAppend(journal=self.state_journal, rows=rows, expected=self.state_end)
+        if change.skipped is not None:
+            partition = hops.partition_of(self.journal)
+            name = hops.skipped_journal(job, self.hop.name, partition)
+            yield JournalAppend(journal=name, rows=change.skipped.to_rows())
         for step, letters in change.letters.items():
             rows = dead_letters.to_rows(letters)
             yield JournalAppend(journal=hops.dead_letters(job, step), rows=rows)

@@ -18,6 +18,7 @@ from millrace.pipeline.paid.call_budget import BudgetShare
 from millrace.pipeline.paid.call_records import CallRecord
 from millrace.pipeline.paid.charges import CallCharge
 from millrace.pipeline.paid.spend import CallSpend
+from millrace.pipeline.state.skipped_rows import SkippedRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class UnitPublish:
     events: tuple[JobEvent, ...] = ()
     state: tuple[pa.RecordBatch, ...] = ()
     """Changes of the state of the unit's keys, in order."""
+    skipped: SkippedRows | None = None
+    """The totals of rows that were left out, if they changed."""
     charges: tuple[CallCharge, ...] = ()
     """A row for each call that ended."""
 
@@ -53,6 +56,7 @@ class UnitPublish:
             budget=(*self.budget, *later.budget),
             events=(*self.events, *later.events),
             state=(*self.state, *later.state),
+            skipped=later.skipped or self.skipped,
             charges=(*self.charges, *later.charges),
         ).with_letters(later.letters)
 

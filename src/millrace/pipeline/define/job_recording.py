@@ -214,7 +214,9 @@ def _state_identity(node: job_model.KeyBy | job_model.StateStep) -> dict[str, st
         return {}
     by_key = [given for given in node.inputs if isinstance(given, job_model.KeyBy)]
     ranges = sum(given.partitions for given in by_key)
-    called = {} if node.calling is None else {"function": node.calling.identity}
+    called = {}
+    if node.calling is not None:
+        called = {"function": node.calling.identity, "state": _columns(node.state)}
     return called | dict(node.operator.identity()) | {"key ranges": str(ranges)}
 
 

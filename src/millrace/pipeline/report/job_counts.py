@@ -10,15 +10,18 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
+import pyarrow as pa
+
 from millrace.errors import JournalUnknown
 from millrace.journal.broker import Broker
 from millrace.journal.core.read_request import ReadRequest
 from millrace.journal.core.values import JournalInfo, Position
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
-from millrace.pipeline.core.job_record import TABLE_SINKS, JobPart, JobRecord
+from millrace.pipeline.core.job_record import STATE_STEPS, TABLE_SINKS, JobPart, JobRecord
 from millrace.pipeline.paid import call_records
 from millrace.pipeline.paid.call_records import CallRecord, Totals
+from millrace.pipeline.state.skipped_rows import SkippedRows
 
 _LAST_ROWS = (4, 64, 4096)
 _TRIES = 2
@@ -33,6 +36,8 @@ class Counts:
     backlog: int = 0
     calls: Totals | None = None
     dead_letters: int = 0
+    skipped: int = 0
+    """Rows that a step with state left out."""
     units: int = 0
     waiting: int = 0
     """The rows of the backlog that the run has to do: all except rows that came later."""
@@ -111,7 +116,33 @@ class Counting:
         folders = (f"/{hops.RECORDED}/", f"/{hops.RECORDED_BEFORE}/")
         recorded = [n for n in journals if any(folder in n for folder in folders)]
         records = last_calls(self.broker, [at[self._nobody, n] for n in recorded])
-        return Counted({p.name: self._of(p, journals, at, records) for p in self.record.kept})
+        skipped = self._skipped(journals, at)
+        parts = self.record.kept
+        return Counted({p.name: self._of(p, journals, at, records, skipped) for p in parts})
+
+    def _skipped(
+        self, journals: Mapping[str, JournalInfo], at: Mapping[tuple[str, str], Position]
+    ) -> Mapping[str, int]:
+        """How many rows each step with state left out."""
+        of_step: dict[str, list[str]] = {
+            part.name: [
+                name
+                for number in {hops.partition_of(info.name) for info in units_of(part, journals)}
+                if (name := hops.skipped_journal(self.record.job, part.name, number)) in journals
+            ]
+            for part in self.record.hops
+            if part.kind in STATE_STEPS
+        }
+        asked = [at[self._nobody, name] for names in of_step.values() for name in names]
+        rows = last_rows(self.broker, asked)
+        return {
+            step: sum(
+                SkippedRows.from_row(rows[name].to_pylist()[0]).total
+                for name in names
+                if name in rows
+            )
+            for step, names in of_step.items()
+        }
 
     @property
     def _nobody(self) -> str:
@@ -127,6 +158,7 @@ class Counting:
         journals: Mapping[str, JournalInfo],
         at: Mapping[tuple[str, str], Position],
         records: Mapping[str, CallRecord],
+        skipped: Mapping[str, int],
     ) -> Counts:
         job = self.record.job
         units = units_of(part, journals)
@@ -164,6 +196,7 @@ class Counting:
             backlog=backlog,
             calls=_sum(totals) if part.expensive else None,
             dead_letters=sum(position.backlog for position in letters if position is not None),
+            skipped=skipped.get(part.name, 0),
             units=len(units),
             waiting=waiting,
             left_in=frozenset(left_in),
@@ -212,17 +245,23 @@ def units_of(part: JobPart, journals: Mapping[str, JournalInfo]) -> list[Journal
 
 def last_calls(broker: Broker, positions: Sequence[Position]) -> dict[str, CallRecord]:
     """The last record of each of these journals; journals without a record are left out."""
-    last_records: dict[str, CallRecord] = {}
+    rows = last_rows(broker, positions)
+    return {name: call_records.from_rows(row)[0] for name, row in rows.items()}
+
+
+def last_rows(broker: Broker, positions: Sequence[Position]) -> dict[str, pa.Table]:
+    """The last row of each of these journals; journals without a row are left out."""
+    found: dict[str, pa.Table] = {}
     for back in _LAST_ROWS:
-        missing = [p for p in positions if p.journal not in last_records and p.backlog]
+        missing = [p for p in positions if p.journal not in found and p.backlog]
         if not missing:
             break
         offsets = {p.journal: max(p.start, p.end - back) for p in missing}
         for name, fetched in broker.read_many(ReadRequest(offsets=offsets)).items():
-            records = call_records.from_rows(fetched.rows())
-            if records:
-                last_records[name] = records[-1]
-    return last_records
+            rows = fetched.rows()
+            if rows.num_rows:
+                found[name] = rows.slice(rows.num_rows - 1)
+    return found
 
 
 def _recorded(

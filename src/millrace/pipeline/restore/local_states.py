@@ -16,10 +16,12 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import Retriable
+from millrace.errors import DataLost, MillraceError, OffsetOutOfRange, Retriable
 from millrace.journal.broker import Broker
+from millrace.pipeline.journal_tail import last_row
 from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.restore.state_snapshots import last_snapshot, load_snapshot
+from millrace.pipeline.state.skipped_rows import SkippedRows
 from millrace.pipeline.state.state_table import StateTable
 
 
@@ -33,6 +35,8 @@ class StatePlace:
     """The journal of its changes."""
     snapshots: str
     """The record of its snapshots."""
+    skipped: str = ""
+    """The journal with the number of rows that were left out; empty for readers of the state."""
     schema: pa.Schema
 
 
@@ -49,7 +53,14 @@ class LocalState:
     """Changes since the last snapshot."""
     read_to: dict[str, int] = field(default_factory=dict)
     """The committed offsets that go with it, by the journals of its units."""
+    skipped: SkippedRows | None = None
+    """The totals of rows that were left out; None: to be read."""
+    skips: int = 0
+    """Rows that this process added to their journal since it was last cut."""
 
+
+STATE_READS_MAX: Final = 8
+"""How often a reader begins again whose state was written anew meanwhile."""
 
 _Key = tuple[str, str, str]
 _shelf: OrderedDict[_Key, LocalState] = OrderedDict()
@@ -65,7 +76,14 @@ def take_state(
     """
     with _lock:
         local = _shelf.pop(_key(place), None)
-    return patiently(lambda: _current(broker, place, local, {journal: read_to}), config, Retriable)
+
+    def take() -> LocalState:
+        state = _current(broker, place, local, {journal: read_to})
+        if place.skipped and state.skipped is None:
+            state.skipped = SkippedRows.from_row(last_row(broker, place.skipped)[0])
+        return state
+
+    return patiently(take, config, Retriable)
 
 
 def give_back(place: StatePlace, state: LocalState, config: Config) -> None:
@@ -79,8 +97,30 @@ def give_back(place: StatePlace, state: LocalState, config: Config) -> None:
 
 
 def read_state(broker: Broker, place: StatePlace) -> StateTable:
-    """The state as it is published now, for readers that hold no lease."""
-    return _current(broker, place, None, {}).kept
+    """The state as it is published now, for readers that hold no lease.
+
+    Its writer may remove the changes that a new snapshot has while this reads: what was read before
+    is whole only if the journal still has all that came behind it.
+    """
+    error: MillraceError | None = None
+    for _ in range(STATE_READS_MAX):
+        try:
+            local = _from_snapshot(broker, place, int(broker.get(place.changes).id))
+            begun_at = local.at
+            _catch_up(broker, place.changes, local)
+            if int(broker.start_offset(place.changes)) <= begun_at:
+                return local.kept
+        except (OffsetOutOfRange, DataLost) as gone:
+            error = gone
+    raise (
+        Retriable(
+            f"the state in {place.changes!r} cannot be read: it is written anew all the time\n"
+            f"  found: {STATE_READS_MAX} snapshots, each written while the one before was read\n"
+            "  to fix: raise Config.job_snapshot_changes, or read again later"
+        )
+        if error is None
+        else error
+    )
 
 
 def _key(place: StatePlace) -> _Key:
@@ -107,10 +147,9 @@ def _current(
 
 def _from_snapshot(broker: Broker, place: StatePlace, journal_id: int) -> LocalState:
     kept = StateTable(place.schema)
+    at = int(broker.start_offset(place.changes))  # Before the record: that may be written now.
     record = last_snapshot(broker, place.snapshots)
-    if record is None:
-        at = int(broker.start_offset(place.changes))
-    else:
+    if record is not None:
         load_snapshot(kept, record, place.workspace)
         at = record.offset
     return LocalState(kept=kept, journal_id=journal_id, at=at, changed=0)
@@ -121,6 +160,7 @@ def _catch_up(broker: Broker, journal: str, local: LocalState) -> None:
         fetched = broker.read(journal, local.at)
         if fetched.num_rows:
             local.read_to.clear()  # Another worker went on with its units.
+            local.skipped = None
             for batch in fetched.rows().combine_chunks().to_batches():
                 local.kept.change(batch)
                 local.changed += batch.num_rows

@@ -18,6 +18,7 @@ from millrace.pipeline.paid.pace import PACE_SCHEMA
 from millrace.pipeline.restore.state_snapshots import SNAPSHOT_SCHEMA
 from millrace.pipeline.run.beside import beside
 from millrace.pipeline.sinks import file_records, kept_record
+from millrace.pipeline.state.skipped_rows import SKIPPED_SCHEMA
 from millrace.pipeline.state.state_rows import changes_schema
 
 _COMMITS_MAX: Final = 1000
@@ -54,6 +55,8 @@ def ensure_journals(broker: Broker, job_hops: Sequence[Hop]) -> None:
                 broker.create_many(names, changes_schema(hop.stateful.state))
                 names = [hops.snapshots_journal(hop.job, hop.name, n) for n in partitions]
                 broker.create_many(names, SNAPSHOT_SCHEMA)
+                names = [hops.skipped_journal(hop.job, hop.name, n) for n in partitions]
+                broker.create_many(names, SKIPPED_SCHEMA)
         starts.answer()
 
 

@@ -158,7 +158,7 @@ def step_reports(
             reused=earlier,
             in_doubt=0 if made is None else made.in_doubt,
             errors=0 if made is None else made.errors,
-            skipped=0 if made is None else made.skipped,
+            skipped=counts.skipped + (0 if made is None else made.skipped),
             dead_letters=counts.dead_letters,
             seconds=all_s,
             in_function=inside_s / all_s if all_s else None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow.compute as pc
@@ -22,7 +22,7 @@ from millrace.journal.core.row_format import OFFSET
 from millrace.journal.core.values import JournalInfo, Lease
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
-from millrace.pipeline.core.job_record import JobPart, JobRecord
+from millrace.pipeline.core.job_record import STATE_STEPS, JobPart, JobRecord
 from millrace.pipeline.report.job_counts import Counting, journals_of
 from millrace.pipeline.report.run_history import RunHistory
 
@@ -123,7 +123,7 @@ def _cuts(
 ) -> list[_Truncation]:
     prefix = record.output_of(part)
     readers = record.readers(part.name)
-    if prefix is None or not readers:
+    if prefix is None or not (readers or part.kind in STATE_STEPS):
         return []
     nobody = f"{hops.ROOT}/{record.job}"
     cuts = []
@@ -135,7 +135,11 @@ def _cuts(
         done = [position.committed for position in reader_positions]
         if any(offset is None for offset in done):
             continue
-        lowest = min(reader_positions, key=lambda position: int(position.committed or 0))
+        # Nobody reads rows of a step with state but the steps behind it: its table is its state.
+        lowest = min(
+            reader_positions or [replace(everyone, committed=everyone.end, backlog=0)],
+            key=lambda position: int(position.committed or 0),
+        )
         read_to = int(lowest.committed or 0)
         to = read_to if limit is None else min(read_to, limit(name, everyone.start, read_to))
         # With rows appended between the two looks the count would be wrong; there is a next time.

@@ -41,6 +41,8 @@ class SourceProgress:
     """Whether the unit has all that has come to it."""
     side: int = 0
     """Which side of a join it is."""
+    idle: frozenset[int] = frozenset()
+    """Those that hold up nothing: no row has come for as long as the user said."""
 
 
 @dataclass(slots=True)
@@ -84,8 +86,9 @@ class EventTimes:
     def advance(self, progress: SourceProgress) -> int | None:
         """Move the watermark as far as all sources allow."""
         known = self.marks.items()
-        seen = {source: mark for source, mark in known if source in progress.sources}
-        unseen = progress.sources - seen.keys()
+        sources = progress.sources - progress.idle
+        seen = {source: mark for source, mark in known if source in sources}
+        unseen = sources - seen.keys()
         if seen and not unseen & progress.waiting and (progress.is_drained or not unseen):
             mark = min(seen.values()) - self.late_us
             if self.watermark is None or mark > self.watermark:

@@ -1,7 +1,8 @@
 """The first row of each key, once: for ever, or again when some time has passed.
 
 The state of a key is the time of its row that came out last. A row of the key comes out if its time
-is later by at least `within`; rows are taken in the order in which they come.
+is later by at least `within`; rows are taken in the order in which they come. A row without a time
+comes out if it is the first of its key, and the next row with a time comes out behind it.
 """
 
 from __future__ import annotations
@@ -88,7 +89,10 @@ def _query(operator: FirstRow, keys: Sequence[str], names: Sequence[str]) -> str
     passes = f"k.{KEPT_NUMBER} IS NULL"
     if operator.time is not None:
         time, span = quoted(operator.time), f"INTERVAL {operator.within_us} MICROSECOND"
-        passes = f"({passes} OR r.{time} >= k.{time} + {span})"
+        later = (
+            f"coalesce(r.{time} >= k.{time} + {span}, k.{time} IS NULL AND r.{time} IS NOT NULL)"
+        )
+        passes = f"({passes} OR {later})"
     return (
         f"SELECT r.{OFFSET}, k.{KEPT_NUMBER}, {listed} FROM input_0 r LEFT JOIN input_1 k "
         f"ON {same} WHERE {passes} "

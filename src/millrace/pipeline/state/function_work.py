@@ -52,6 +52,10 @@ class FunctionWork:
             f"ORDER BY a.{KEPT_NUMBER}",
             numbered,
         )
+        self._strange = settings.engine().prepare(
+            f"SELECT a.{quoted(keys[0])} FROM input_0 a ANTI JOIN input_1 b ON {same} LIMIT 1",
+            pa.schema([state.field(keys[0])]),
+        )
         self._match = settings.engine().prepare(
             f"SELECT b.{KEPT_NUMBER}, {listed} FROM input_0 a LEFT JOIN input_1 b ON {same}",
             numbered,
@@ -64,6 +68,11 @@ class FunctionWork:
         made, states = self._called(rows.drop_columns([OFFSET]), old.select(self._state.names))
         matched = self._match.run(states, old)
         numbers = matched.column(KEPT_NUMBER)
+        if states.num_rows and self._strange.run(states, rows.select(list(self._keys))).num_rows:
+            raise WorkFailed(
+                f"{self._name} returned a state for a key of which it got no row\n"
+                "  to fix: return states for keys in its first argument alone"
+            )
         if matched.num_rows and len(_distinct(states, self._keys)) < states.num_rows:
             raise WorkFailed(
                 f"{self._name} returned two states for one key\n"
@@ -123,6 +132,7 @@ class FunctionWork:
         """See `StateWork.close`."""
         self._own.close()
         self._match.close()
+        self._strange.close()
 
 
 def _distinct(states: pa.RecordBatch, keys: Sequence[str]) -> pa.Table:

@@ -25,6 +25,7 @@ from millrace.pipeline.state.event_times import (
     times_of,
     without_marks,
 )
+from millrace.pipeline.state.skipped_rows import SkippedRows
 from millrace.pipeline.state.state_operators import RowPairs
 from millrace.pipeline.state.state_rows import KEPT_NUMBER, changes_schema, removals_of
 from millrace.pipeline.state.state_table import StateTable
@@ -114,12 +115,14 @@ class PairsWork:
         if time is not None:
             rows = rows.filter(pc.is_valid(rows.column(time)))
             times = times_of(rows.column(time))
+        timed = rows.num_rows
         marks: EventTimes | None = None
         if self._operator.late_us is not None:
             marks = EventTimes.of(kept, self._operator.late_us, side)
             in_time = marks.on_rows(rows.column(SOURCE_JOURNAL).to_numpy(), times)
             rows, times = rows.filter(pa.array(in_time)), times[in_time]
-        rows = rows.drop_columns([SOURCE_JOURNAL])
+        skipped = SkippedRows(late=timed - rows.num_rows, without_time=count - timed)
+        rows, times = self._with_keys(rows.drop_columns([SOURCE_JOURNAL]), times, side)
         others = self._others(rows, kept, side)
         pairs = self._queries[side].run(_with_times(rows, times), others)
         changes = [self._added(rows, times, kept, side)]
@@ -128,7 +131,16 @@ class PairsWork:
             first = kept.next_number + rows.num_rows
             changes.append(marks.changes(self._state, first))
             changes += self._freed(kept, watermark, side)
-        return StateOutput(pairs, pa.concat_batches(changes), count - rows.num_rows)
+        return StateOutput(pairs, pa.concat_batches(changes), skipped)
+
+    def _with_keys(
+        self, rows: pa.RecordBatch, times: Times, side: int
+    ) -> tuple[pa.RecordBatch, Times]:
+        """The rows without a null in their key: the others join nothing."""
+        has_key = np.ones(rows.num_rows, np.bool_)
+        for key in self._plan.keys[side]:
+            has_key &= rows.column(key).is_valid().to_numpy(zero_copy_only=False)
+        return (rows, times) if has_key.all() else (rows.filter(pa.array(has_key)), times[has_key])
 
     def _others(self, rows: pa.RecordBatch, kept: StateTable, side: int) -> pa.RecordBatch:
         """The rows of the other side that may have the keys of some rows."""

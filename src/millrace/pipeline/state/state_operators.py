@@ -65,7 +65,7 @@ class FirstRow:
 
     def identity(self) -> Mapping[str, str]:
         """What decides its results."""
-        return {"within": str(self.within_us or ""), "time": self.time or ""}
+        return {"within": _span(self.within_us), "time": self.time or ""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +94,8 @@ class TimeWindows:
     slide_us: int
     late_us: int | None
     """How late rows may come; None: windows stay open for ever."""
+    idle_us: int | None = None
+    """After how long a journal without new rows holds up no window; None: it always does."""
     at_close: bool
     """Whether a window comes out once, when it closes."""
 
@@ -106,7 +108,7 @@ class TimeWindows:
         """What decides its results."""
         emit = {"emit": "close"} if self.at_close else {}
         span = {"size": f"{self.size_us} us", "slide": f"{self.slide_us} us"}
-        late = {"late": "" if self.late_us is None else f"{self.late_us} us"}
+        late = {"late": _span(self.late_us), **_idle(self.idle_us)}
         return {**self.totals.identity(), "time": self.time, **span, **late, **emit}
 
 
@@ -120,6 +122,8 @@ class RowPairs:
     """How far the times of a pair may be apart; None: times do not matter."""
     late_us: int | None
     """How late rows may come; None: all rows are kept."""
+    idle_us: int | None = None
+    """After how long a journal without new rows keeps no rows; None: it always does."""
 
     @property
     def method(self) -> str:
@@ -128,9 +132,19 @@ class RowPairs:
 
     def identity(self) -> Mapping[str, str]:
         """What decides its results."""
-        spans = {"within": str(self.within_us or ""), "late": str(self.late_us or "")}
+        spans = {"within": _span(self.within_us), "late": _span(self.late_us)}
         times = ", ".join(time or "" for time in self.times)
+        spans |= _idle(self.idle_us)
         return {"right keys": ", ".join(self.right_keys), "times": times, **spans}
+
+
+def _span(given_us: int | None) -> str:
+    """A length of time in an identity: none is not the same as nothing."""
+    return "" if given_us is None else f"{given_us} us"
+
+
+def _idle(given_us: int | None) -> dict[str, str]:
+    return {} if given_us is None else {"idle": _span(given_us)}
 
 
 StateOperator = KeyTotals | LatestRow | FirstRow | KeyFunction | TimeWindows | RowPairs

@@ -37,7 +37,7 @@ class _SortedRun:
     rows: pa.RecordBatch
     is_live: npt.NDArray[np.bool_]
     live: int
-    lows: dict[str, int | None] = field(default_factory=dict)
+    by_time: dict[str, _TimeOrder] = field(default_factory=dict)
 
     def found(self, hashes: Hashes) -> tuple[Numbers, Numbers]:
         """The positions of live rows, and for each the position of its hash in `hashes`."""
@@ -50,15 +50,44 @@ class _SortedRun:
         is_live = self.is_live[positions]
         return positions[is_live], asked[is_live]
 
-    def lowest(self, column: str) -> int | None:
-        """The lowest time that a column had when the run was written; None if it had none."""
-        if column not in self.lows:
-            self.lows[column] = pc.min(self.rows.column(column)).value
-        return self.lows[column]
+    def due(self, column: str, bound: int) -> Numbers:
+        """The positions of live rows whose time in a column is not above a bound."""
+        order = self.by_time.get(column)
+        if order is None:
+            order = self.by_time[column] = _TimeOrder.of(self.rows.column(column))
+        return order.due(bound, self.is_live)
 
     def take_out(self, positions: Numbers) -> None:
         self.is_live[positions] = False
         self.live -= len(positions)
+
+
+@dataclass(slots=True)
+class _TimeOrder:
+    """The rows of a run in the order of a time. Rows that are due go soon, and are passed once."""
+
+    positions: Numbers
+    times: Numbers
+    passed: int = 0
+    """So many rows at the front are gone."""
+
+    @classmethod
+    def of(cls, column: pa.Array) -> _TimeOrder:
+        """The order of a column's times; nulls are never due."""
+        positions = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        times = column.drop_null().cast(pa.int64()).to_numpy()
+        order = np.argsort(times, kind="stable")
+        return cls(positions[order], times[order])
+
+    def due(self, bound: int, is_live: npt.NDArray[np.bool_]) -> Numbers:
+        """The live rows up to a bound."""
+        end = int(np.searchsorted(self.times, bound, "right"))
+        if end <= self.passed:
+            return np.zeros(0, np.int64)
+        some = self.positions[self.passed : end]
+        live = is_live[some]
+        self.passed += int(live.argmax()) if live.any() else len(some)
+        return some[live]
 
 
 @dataclass(slots=True)
@@ -103,10 +132,8 @@ class StateTable:
         """The rows whose time in a column is not above a bound, as `find` gives them."""
         parts = []
         for run in self._runs:
-            lowest = run.lowest(column) if run.live else None
-            if lowest is not None and lowest <= bound.value:
-                is_due = pc.fill_null(pc.less_equal(run.rows.column(column), bound), False)  # noqa: FBT003 - what nulls count as
-                positions = np.flatnonzero(is_due.to_numpy(zero_copy_only=False) & run.is_live)
+            positions = run.due(column, bound.value) if run.live else ()
+            if len(positions):
                 rows = run.rows.take(pa.array(positions))
                 parts.append(_numbered(rows, run.numbers[positions]))
         return self._one_batch(parts)

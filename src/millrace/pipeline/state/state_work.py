@@ -16,6 +16,7 @@ from millrace.journal.core.row_format import CHANGE_KIND
 from millrace.keys.spark_hash import hash_rows
 from millrace.limits import MIB
 from millrace.pipeline.state.event_times import SourceProgress
+from millrace.pipeline.state.skipped_rows import NOTHING_SKIPPED, SkippedRows
 from millrace.pipeline.state.state_rows import changes_of
 from millrace.pipeline.state.state_table import StateTable
 
@@ -37,8 +38,8 @@ class StateOutput:
 
     rows: pa.RecordBatch
     changes: pa.RecordBatch
-    late: int = 0
-    """Rows that were left out, since they came too late."""
+    skipped: SkippedRows = NOTHING_SKIPPED
+    """Rows that were left out."""
 
 
 class StateWork(Protocol):

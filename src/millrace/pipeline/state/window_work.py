@@ -21,6 +21,7 @@ from millrace.pipeline.state.event_times import (
     times_of,
     without_marks,
 )
+from millrace.pipeline.state.skipped_rows import SkippedRows
 from millrace.pipeline.state.state_operators import TimeWindows
 from millrace.pipeline.state.state_rows import KEPT_NUMBER, removals_of
 from millrace.pipeline.state.state_table import StateTable
@@ -70,8 +71,8 @@ class WindowWork:
     def run(self, rows: pa.RecordBatch, kept: StateTable, progress: SourceProgress) -> StateOutput:
         """See `StateWork.run`."""
         operator, plan = self._operator, self._plan
-        rows = rows.filter(pc.is_valid(rows.column(operator.time)))
-        times, count = times_of(rows.column(operator.time)), rows.num_rows
+        count, rows = rows.num_rows, rows.filter(pc.is_valid(rows.column(operator.time)))
+        times, timed = times_of(rows.column(operator.time)), rows.num_rows
         marks: EventTimes | None = None
         watermark: int | None = None
         if operator.late_us is not None:
@@ -79,23 +80,24 @@ class WindowWork:
             watermark = marks.watermark
             in_time = marks.on_rows(rows.column(SOURCE_JOURNAL).to_numpy(), times)
             rows, times = rows.filter(pa.array(in_time)), times[in_time]
-        windowed = self._windowed(rows, times, watermark)
+        windowed, closed_rows = self._windowed(rows, times, watermark)
+        skipped = SkippedRows(timed - rows.num_rows, closed_rows, count - timed)
         old = without_marks(found(windowed, plan.keys, kept)).drop_columns(
             [field.name for field in MARK_FIELDS]
         )
         answer = self._query.run(windowed, old)
         if marks is None:
-            return self._output(answer, self._replaced(answer, kept), None, count - rows.num_rows)
+            return self._output(answer, self._replaced(answer, kept), None, skipped)
         watermark = marks.advance(progress)
         closed, changes = self._closed(answer, kept, watermark)
         first = kept.next_number + int(pc.sum(pc.is_valid(changes.column(0))).as_py() or 0)
         changes = pa.concat_batches([changes, marks.changes(self._state, first)])
-        return self._output(answer, changes, closed, count - rows.num_rows)
+        return self._output(answer, changes, closed, skipped)
 
     def _windowed(
         self, rows: pa.RecordBatch, times: np.ndarray, watermark: int | None
-    ) -> pa.RecordBatch:
-        """Each row once for each of its windows that is not closed."""
+    ) -> tuple[pa.RecordBatch, int]:
+        """Each row once for each of its windows that is not closed; how many rows have none."""
         size, slide = self._operator.size_us, self._operator.slide_us
         each, last = size // slide, (times // slide) * slide
         starts = (np.repeat(last, each) - np.tile(np.arange(each) * slide, len(times))).astype(
@@ -103,12 +105,15 @@ class WindowWork:
         )
         taken = rows.take(pa.array(np.repeat(np.arange(len(times)), each)))
         batch = taken.drop_columns([SOURCE_JOURNAL])
+        closed_rows = 0
         if watermark is not None:
             is_open = starts + size > watermark
+            closed_rows = len(times) - int(is_open.reshape(-1, each).any(axis=1).sum())
             batch, starts = batch.filter(pa.array(is_open)), starts[is_open]
         windows = [as_times(starts, self._end.type), as_times(starts + size, self._end.type)]
         schema = pa.schema([*batch.schema, *(self._plan.schema.field(name) for name in WINDOW)])
-        return pa.RecordBatch.from_arrays([*batch.columns, *windows], schema=schema)
+        made = pa.RecordBatch.from_arrays([*batch.columns, *windows], schema=schema)
+        return made, closed_rows
 
     def _replaced(self, answer: pa.RecordBatch, kept: StateTable) -> pa.RecordBatch:
         rows = answer.select(self._plan.state.names)
@@ -140,7 +145,7 @@ class WindowWork:
         answer: pa.RecordBatch,
         changes: pa.RecordBatch,
         closed: pa.RecordBatch | None,
-        late: int,
+        skipped: SkippedRows,
     ) -> StateOutput:
         emit, names = self._operator.totals.emit, self._plan.values.names
         if self._operator.at_close:
@@ -149,13 +154,15 @@ class WindowWork:
             values = rows.select(names)
             schema = pa.schema([pa.field(OFFSET, pa.int64()), *values.schema])
             return StateOutput(
-                pa.RecordBatch.from_arrays([offsets, *values.columns], schema=schema), changes, late
+                pa.RecordBatch.from_arrays([offsets, *values.columns], schema=schema),
+                changes,
+                skipped,
             )
         shown = answer.filter(answer.column(CHANGED))
         values = shown.select([OFFSET, *names])
         if emit == "changes":
             values = with_kinds(values, shown.column(KEPT_NUMBER))
-        return StateOutput(values, changes, late)
+        return StateOutput(values, changes, skipped)
 
     def close(self) -> None:
         """See `StateWork.close`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -22,16 +23,21 @@ from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.job_events import JobEvent
 from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
+from millrace.pipeline.journal_tail import cut_to_last_row
 from millrace.pipeline.large.large_values import folder_of
 from millrace.pipeline.restore.local_states import LocalState, StatePlace, give_back, take_state
 from millrace.pipeline.restore.state_snapshots import last_snapshot, write_snapshot
 from millrace.pipeline.run.job_journals import journals_of
 from millrace.pipeline.state.event_times import SourceProgress
+from millrace.pipeline.state.skipped_rows import SkippedRows
 from millrace.pipeline.state.state_operators import TIMED
 from millrace.pipeline.state.state_work import StateWork, WorkFailed
 from millrace.pipeline.worker.publisher import Publisher
 from millrace.pipeline.worker.read_ahead import ReadAhead, RowsAhead
 from millrace.pipeline.worker.turn import LeasedUnit, now_us
+
+SKIPPED_ROWS_KEPT: Final = 1_000
+"""Totals of rows that were left out, of which only the last one counts, before the others go."""
 
 
 @dataclass(slots=True)
@@ -42,6 +48,7 @@ class _StateGathered:
     since: float
     outputs: list[pa.RecordBatch] = field(default_factory=list)
     state: list[pa.RecordBatch] = field(default_factory=list)
+    skipped: SkippedRows | None = None
     bytes: int = 0
 
 
@@ -55,6 +62,7 @@ class StateTurn:
         ahead: ReadAhead,
         publisher: Publisher,
         place: StatePlace,
+        quiet: QuietJournals,
     ) -> None:
         self.unit, self.work, self.ahead = unit, work, ahead
         self.publisher, self.place = publisher, place
@@ -64,7 +72,7 @@ class StateTurn:
             unit.broker, place, unit.config, journal=unit.journal.name, read_to=read_to
         )
         machine.state_end = self._local.at
-        self._progress, self._drain_to = source_progress(unit)
+        self._progress, self._drain_to = source_progress(unit, quiet)
         self._gathered = _StateGathered(publisher.at, time.monotonic())
         self._flying: Future[None] | None = None
         self._sent = publisher.at
@@ -121,7 +129,11 @@ class StateTurn:
             gathered.bytes += int(out.batch.nbytes) + int(made.changes.nbytes)
             tally, name = self.unit.tally, self.unit.hop.name
             tally.add(tally.rows_out, name, len(out))
-            tally.add(tally.skipped, name, made.late)
+            if made.skipped.total:
+                tally.add(tally.skipped, name, made.skipped.total)
+                assert self._local.skipped is not None, "read with the state"
+                self._local.skipped = self._local.skipped.plus(made.skipped)
+                gathered.skipped = self._local.skipped
             tally.add(tally.in_function, name, time.monotonic() - begun)
         gathered.next = piece.next
 
@@ -143,8 +155,10 @@ class StateTurn:
             next=gathered.next,
             outputs=tuple(gathered.outputs),
             state=tuple(gathered.state),
+            skipped=gathered.skipped,
             events=events,
         )
+        self._local.skips += gathered.skipped is not None
         self._flying = self._threads.submit(self.publisher.publish, change)
         self._gathered = _StateGathered(gathered.next, time.monotonic())
 
@@ -169,10 +183,28 @@ class StateTurn:
         local.at, local.read_to[self.unit.journal.name] = end, self.publisher.at
         if local.changed >= max(config.job_snapshot_changes, len(local.kept)):
             write_unit_snapshot(self.unit, self.place, local)
+        if local.skips >= SKIPPED_ROWS_KEPT:
+            local.skips = 0
+            cut_to_last_row(self.unit.broker, self.place.skipped)
         give_back(self.place, local, config)
 
 
-def source_progress(unit: LeasedUnit) -> tuple[SourceProgress, int]:
+@dataclass(slots=True)
+class QuietJournals:
+    """How long journals have had no new rows, as this process has seen them."""
+
+    _ends: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def seconds(self, journal: str, end: int, now_s: float) -> float:
+        """Note the end of a journal; how long it has been there."""
+        known, since = self._ends.get(journal, (-1, now_s))
+        if known != end:
+            self._ends[journal] = end, now_s
+            return 0.0
+        return now_s - since
+
+
+def source_progress(unit: LeasedUnit, quiet: QuietJournals) -> tuple[SourceProgress, int]:
     """The journals that feed a unit whose operator goes by event time, and the unit's end."""
     step, name = unit.hop.stateful, unit.journal.name
     if not unit.hop.keyed or step is None or not isinstance(step.operator, TIMED):
@@ -183,9 +215,16 @@ def source_progress(unit: LeasedUnit) -> tuple[SourceProgress, int]:
     positions = unit.broker.positions([(keyed.group, name) for name in numbers])
     sources = frozenset(numbers[p.journal] for p in positions if p.end > 0)
     waiting = frozenset(numbers[p.journal] for p in positions if p.backlog)
+    idle_us, now_s = step.operator.idle_us, time.monotonic()
+    quiet_s = {p.journal: quiet.seconds(p.journal, int(p.end), now_s) for p in positions}
+    idle = frozenset(
+        numbers[p.journal]
+        for p in positions
+        if idle_us is not None and not p.backlog and quiet_s[p.journal] * 1_000_000 >= idle_us
+    )
     # Asked for last: what came here since then came from a journal that counts as waiting.
     end = int(unit.broker.end_offset(name))
-    return SourceProgress(sources=sources, waiting=waiting, side=side), end
+    return SourceProgress(sources=sources, waiting=waiting, side=side, idle=idle), end
 
 
 def write_unit_snapshot(unit: LeasedUnit, place: StatePlace, local: LocalState) -> None:

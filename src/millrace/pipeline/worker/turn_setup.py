@@ -38,7 +38,7 @@ from millrace.pipeline.worker.publisher import Publisher
 from millrace.pipeline.worker.read_ahead import ReadAhead
 from millrace.pipeline.worker.sliding.call_pace import pace_of
 from millrace.pipeline.worker.sliding.window_limits import JOB_EXPENSIVE_ROWS, window_limits
-from millrace.pipeline.worker.state_turn import StateTurn
+from millrace.pipeline.worker.state_turn import QuietJournals, StateTurn
 from millrace.pipeline.worker.state_works import open_work
 from millrace.pipeline.worker.step_chain import StepChain
 from millrace.pipeline.worker.turn import LeasedUnit, now_us
@@ -91,6 +91,7 @@ class TurnSetup:
         self._chains: dict[str, StepChain] = {}
         self._works: dict[str, StateWork] = {}
         self._later = ThreadPoolExecutor(1, thread_name_prefix="millrace-later")
+        self._quiet = QuietJournals()
         self.seconds_publishing = 0.0
         self.has_moved = False
         """Whether the last turn moved its unit's committed offset."""
@@ -228,16 +229,16 @@ class TurnSetup:
         )
         stack.callback(ahead.close)
         machine = publisher.machine
+        partition = hops.partition_of(unit.journal.name)
         place = StatePlace(
             workspace=settings.workspace,
             job_id=settings.job_id,
             changes=machine.state_journal,
-            snapshots=hops.snapshots_journal(
-                hop.job, hop.name, hops.partition_of(unit.journal.name)
-            ),
+            snapshots=hops.snapshots_journal(hop.job, hop.name, partition),
+            skipped=hops.skipped_journal(hop.job, hop.name, partition),
             schema=step.state,
         )
-        return StateTurn(unit, work, ahead, publisher, place).run()
+        return StateTurn(unit, work, ahead, publisher, place, self._quiet).run()
 
     def _check_there(self, unit: LeasedUnit, written: int) -> None:
         """Refuse to go on if the input lost rows that are in the target of its sink already.

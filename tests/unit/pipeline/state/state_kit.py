@@ -17,7 +17,9 @@ from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import KeyBy, SavedSource, StateStep
 from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.define.steps import Step
+from millrace.pipeline.journal_tail import last_row
 from millrace.pipeline.restore.job_state import JobState
+from millrace.pipeline.state.skipped_rows import SkippedRows
 from millrace.pipeline.state.state_operators import Emit, KeyTotals
 from millrace.pipeline.state.state_work import emitted
 from millrace.pipeline.state.totals_work import TotalsPlan
@@ -126,6 +128,14 @@ def state_rows(made: Bench, step: str) -> list[dict[str, Any]]:
 
 def state_of(made: Bench, step: str) -> set[tuple[Any, ...]]:
     return {tuple(row.values()) for row in state_rows(made, step)}
+
+
+def skipped_rows(made: Bench, step: str) -> SkippedRows:
+    """The rows that a step left out, over all partitions, as its journals say."""
+    total = SkippedRows()
+    for info in made.broker.list(f"{hops.step_root(JOB, step)}/skipped"):
+        total = total.plus(SkippedRows.from_row(last_row(made.broker, info.name)[0]))
+    return total
 
 
 def asked(sql: str, **tables: pa.Table) -> set[tuple[Any, ...]]:

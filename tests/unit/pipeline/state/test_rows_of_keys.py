@@ -81,6 +81,21 @@ def test_a_row_comes_out_again_when_some_time_has_passed(tmp_path: Path) -> None
     assert Counter((row["id"], row["at"]) for row in out) == Counter(expected)
 
 
+def test_a_row_without_a_time_does_not_hold_back_the_rows_behind_it(tmp_path: Path) -> None:
+    made = defined_hops(EVENTS, lambda source: source.key_by("id").dedupe("out", within="1 minute"))
+    job = bench(tmp_path, made, SMALL)
+    at = [None, None, 10, 30, None, 70, None, 5]
+    times = pa.array([None if s is None else s * 1_000_000 for s in at], pa.int64())
+    names = [f"v{n}" for n in range(len(at))]
+    rows = pa.table([[1] * len(at), times.cast(pa.timestamp("us")), names], schema=EVENTS)
+    for part in (rows.slice(0, 1), rows.slice(1)):
+        give(job.broker, part, partitions=1)
+        job = job.again()
+        job.run()
+
+    assert came_out(job.broker, "out")["v"].to_pylist() == ["v0", "v2", "v5"]
+
+
 def counted(rows: pa.Table, states: pa.Table) -> tuple[pa.Table, pa.Table]:
     """How many rows of its key came before each row; a key is forgotten at v8."""
     so_far = dict(zip(states["id"].to_pylist(), states["seen"].to_pylist(), strict=True))
@@ -127,7 +142,12 @@ def returning_rows(rows: pa.Table, states: pa.Table) -> tuple[pa.Table, pa.Table
     return rows, rows
 
 
-@pytest.mark.parametrize("function", [failing, returning_rows])
+def with_strangers(rows: pa.Table, states: pa.Table) -> tuple[pa.Table, pa.Table]:
+    del states
+    return rows, pa.table({"id": [1_000], "n": [1]})
+
+
+@pytest.mark.parametrize("function", [failing, returning_rows, with_strangers])
 def test_a_function_that_fails_ends_the_job_with_the_reason(
     tmp_path: Path, function: Callable[..., tuple[pa.Table, pa.Table]]
 ) -> None:
@@ -146,4 +166,5 @@ def test_a_function_that_fails_ends_the_job_with_the_reason(
     job.run()
 
     (event, *_) = [e for e in happened(job.broker) if e.happened is JobEventKind.FAILED]
-    assert "too large" in event.detail["error"] or "other columns" in event.detail["error"]
+    reasons = ("too large", "other columns", "a key of which it got no row")
+    assert any(reason in event.detail["error"] for reason in reasons)

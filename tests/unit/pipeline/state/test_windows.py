@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,11 @@ from tests.unit.pipeline.state.state_kit import (
     give,
     state_of,
 )
+from tests.unit.pipeline.worker.worker_kit import JOB
+
+from millrace.errors import UserError
+from millrace.pipeline.core import hops
+from millrace.pipeline.worker.state_turn import QuietJournals
 
 CLICKS = pa.schema([("user", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("v", pa.int64())])
 SMALL = STATE_CONFIG.with_options(journal_read_rows_max=64)
@@ -122,3 +128,51 @@ def test_rows_that_are_too_late_are_left_out_whatever_the_order_of_journals(
         kept.add(frozenset(folded(changes, ["user", "window_start"])))
         assert outcome.skipped["out"] > 0
     assert len(kept) == 1
+
+
+@pytest.mark.parametrize("idle", [None, "1ms"])
+def test_a_journal_without_new_rows_holds_windows_open_unless_it_counts_as_idle(
+    tmp_path: Path, idle: str | None
+) -> None:
+    made = defined_hops(
+        CLICKS,
+        lambda source: source.key_by("user", partitions=1).window(
+            "out", tumbling="1 minute", late="0s", idle=idle, emit="close", n="count(*)"
+        ),
+    )
+    job = bench(tmp_path, made, SMALL.with_options(journal_read_rows_max=20, job_turn_ms=5))
+    rows = clicks(400, jitter_s=0)
+    give(job.broker, rows.slice(0, 20), partitions=2)
+    job.run()
+    job = job.again().start()
+    worker, pause = job.worker(), threading.Event()
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    for first in (20, 210):  # The second turn knows for how long the other journal was quiet.
+        job.broker.append(hops.output_journal(JOB, "src", 0), rows.slice(first, 190))
+        while not job.is_done():
+            pause.wait(0.005)
+    worker.stop()
+    thread.join(60)
+
+    closed = came_out(job.broker, "out").num_rows
+    assert closed < 20 if idle is None else closed > 100
+
+
+def test_a_journal_is_quiet_from_the_moment_its_end_was_first_seen() -> None:
+    quiet = QuietJournals()
+    assert quiet.seconds("a", 5, 100.0) == 0
+    assert quiet.seconds("b", 5, 103.0) == 0
+    assert quiet.seconds("a", 5, 104.0) == 4
+    assert quiet.seconds("a", 6, 105.0) == 0
+    assert quiet.seconds("a", 6, 105.5) == 0.5
+
+
+def test_idle_needs_late() -> None:
+    with pytest.raises(UserError, match="idle without late"):
+        defined_hops(
+            CLICKS,
+            lambda source: source.key_by("user").window(
+                "out", tumbling="1 minute", idle="1 minute", n="count(*)"
+            ),
+        )

@@ -83,3 +83,13 @@ def check_aggregates(call: str, aggregates: Mapping[str, str], taken: Collection
             raise UserError(
                 f'{call}: {column} is {text!r}\n  to fix: write Spark SQL, as "sum(amount)"'
             )
+
+
+def late_and_idle(
+    call: str, late: Duration | None, idle: Duration | None
+) -> tuple[int | None, int | None]:
+    """How late rows may come, and when a journal counts as idle, in microseconds."""
+    if idle is not None and late is None:
+        raise UserError(f"{call}: idle without late\n  to fix: give both, or none")
+    late_us = None if late is None else round(seconds(late, f"{call}: late") * _US)
+    return late_us, None if idle is None else span_us(idle, f"{call}: idle")
