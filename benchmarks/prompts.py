@@ -1,13 +1,18 @@
-"""Questions to a model over a table, beside plain asyncio and Daft: rows/s, and what a kill wastes.
+"""Questions to a model over a table, beside plain asyncio and Daft: rows/s, CPU, waste of kills.
 
-    python benchmarks/prompts.py [ROWS] [DAFT_PYTHON]
+    python benchmarks/prompts.py [--rows N] [--at-once 16 64 256] [--delay-ms MS] [--slow SHARE]
+        [--broken SHARE] [--kill] [--daft PYTHON]
 
-All ask the same stand-in, a process of its own, with as many questions under way at once. Each is
-killed with SIGKILL when half of the answers are paid for, and run again to its end.
+All ask the same stand-in, a process of its own, with as many questions under way at once. Of the
+answers, a share takes ten times as long, and a share is an error 500 the first time. Rows/s are
+those of the answers between the first and the last tenth: a start and slow last answers are left
+out. CPU is that of the process that asks; of Millrace that of its workers, with their start.
+`--kill` kills each with SIGKILL when half of the answers are paid for, and runs it again to an end.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -17,32 +22,36 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from millrace.testing.paid_models.invoice import charges
 
-CONCURRENCY = 64
-DELAY_MS = 100
+ROWS_A_SLOT = 40
 ASYNCIO = """
-import asyncio, json, sys
+import asyncio, json, resource, sys
 import httpx
 
-url, rows, concurrency, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+url, rows, at_once, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 
 async def main():
-    slots, answers = asyncio.Semaphore(concurrency), {}
+    slots, answers = asyncio.Semaphore(at_once), {}
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(timeout=60, limits=limits) as client:
         async def ask(number):
             messages = [{"role": "user", "content": f"number {number}"}]
             async with slots:
                 body = {"model": "gpt-5-mini", "messages": messages}
-                said = (await client.post(f"{url}/chat/completions", json=body)).json()
-                answers[number] = said["choices"][0]["message"]["content"]
+                while (got := await client.post(f"{url}/chat/completions", json=body)).is_error:
+                    await asyncio.sleep(0.1)
+                answers[number] = got.json()["choices"][0]["message"]["content"]
         await asyncio.gather(*map(ask, range(rows)))
     json.dump(answers, open(out, "w"))
 
+before = resource.getrusage(resource.RUSAGE_SELF)
 asyncio.run(main())
+after = resource.getrusage(resource.RUSAGE_SELF)
+print("CPU", after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 """
 DAFT = """
 import sys
@@ -58,22 +67,24 @@ frame = daft.from_pydict({"id": list(range(rows))}).with_column(
 )
 frame.write_parquet(out)
 """
-MILLRACE = """
+MILLRACE = f"""
 import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
 import pyarrow as pa
+from cpu_seconds import cpu_by_kind
 import millrace as mr
 
-url, rows, concurrency, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+url, rows, at_once, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 with mr.open(out + "-mill") as ws:
     job = ws.job("prompts")
-    source = job.source("rows", ws.from_arrow(pa.table({"id": range(rows)})), partitions=2)
+    source = job.source("rows", ws.from_arrow(pa.table({{"id": range(rows)}})), partitions=2)
     llm = mr.llm.openai("gpt-5-mini", base_url=url)
     source.prompt(
-        "ask", llm, template="number {id}", workers=2, concurrency=concurrency // 2,
-        batch_rows=concurrency // 2,
+        "ask", llm, template="number {{id}}", workers=2, concurrency=at_once // 2
     ).sink_parquet(out)
+    before = cpu_by_kind()
     report = job.run()
-    print("SECONDS", report.seconds)
+    print("CPU", cpu_by_kind()[2] - before[2])
 """
 
 
@@ -83,8 +94,8 @@ class Peer:
     def __init__(self, name: str, python: str, program: str) -> None:
         self.name, self.python, self.program = name, python, program
 
-    def start(self, url: str, rows: int, out: Path) -> subprocess.Popen[bytes]:
-        command = [self.python, "-c", self.program, url, str(rows), str(CONCURRENCY), str(out)]
+    def start(self, url: str, rows: int, at_once: int, out: Path) -> subprocess.Popen[bytes]:
+        command = [self.python, "-c", self.program, url, str(rows), str(at_once), str(out)]
         environment = {**os.environ, "OPENAI_API_KEY": "sk", "OPENAI_BASE_URL": url}
         return subprocess.Popen(
             command,
@@ -95,46 +106,63 @@ class Peer:
         )
 
 
-def measured(peer: Peer, rows: int) -> dict[str, float | str]:
-    """Seconds of a whole run from its first answer on, and what a kill at half wastes."""
-    folder = Path(tempfile.mkdtemp(prefix="prompts-"))
-    try:
-        with_whole, invoice = serve(folder, "whole")
-        process = peer.start(with_whole[1], rows, folder / "out")
-        _, said = process.communicate(timeout=1200)
-        assert process.returncode == 0, said.decode()[-2000:]
-        stop(with_whole[0])
-        paid = charges(invoice)
-        seconds = paid[-1].at - paid[0].at
-        with_kill, invoice = serve(folder, "killed")
-        process = peer.start(with_kill[1], rows, folder / "again")
-        while len(charges(invoice)) < rows // 2:
-            time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(60)
-        process = peer.start(with_kill[1], rows, folder / "again")
-        _, said = process.communicate(timeout=1200)
-        assert process.returncode == 0, said.decode()[-2000:]
-        stop(with_kill[0])
-        wasted = charges(invoice)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """How many rows, and how the stand-in answers."""
+
+    rows: int
+    at_once: int
+    delay_ms: int
+    slow: float
+    broken: float
+
+    def serve(self, folder: Path, name: str) -> tuple[subprocess.Popen[bytes], str, Path]:
+        """A stand-in, its url, its invoice."""
+        invoice = folder / f"{name}.log"
+        module = "millrace.testing.paid_models.service"
+        options = ["--delay-ms", str(self.delay_ms), "--slow", str(self.slow)]
+        command = [sys.executable, "-m", module, "--invoice", str(invoice), *options]
+        service = subprocess.Popen([*command, "--broken", str(self.broken)], stdout=subprocess.PIPE)
+        assert service.stdout is not None
+        return service, service.stdout.readline().decode().strip() + "/v1", invoice
+
+
+def ended(process: subprocess.Popen[bytes]) -> str:
+    """Wait for its end; what it printed."""
+    printed, said = process.communicate(timeout=1200)
+    assert process.returncode == 0, said.decode()[-2000:]
+    return printed.decode()
+
+
+def whole(peer: Peer, case: Case, folder: Path) -> dict[str, float]:
+    """A run without a kill."""
+    service, url, invoice = case.serve(folder, "whole")
+    printed = ended(peer.start(url, case.rows, case.at_once, folder / "out"))
+    stop(service)
+    paid = charges(invoice)
+    first, last = len(paid) // 10, len(paid) - len(paid) // 10
+    found = {"rows_per_s": round((last - first) / (paid[last].at - paid[first].at), 1)}
+    for line in printed.splitlines():
+        if line.startswith("CPU"):
+            found["cpu_ms_a_call"] = round(1000 * float(line.split()[1]) / case.rows, 2)
+    return found
+
+
+def killed(peer: Peer, case: Case, folder: Path) -> dict[str, float]:
+    """A run that is killed at half, and run again."""
+    service, url, invoice = case.serve(folder, "killed")
+    process = peer.start(url, case.rows, case.at_once, folder / "again")
+    while len(charges(invoice)) < case.rows // 2:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(60)
+    ended(peer.start(url, case.rows, case.at_once, folder / "again"))
+    stop(service)
+    paid = charges(invoice)
     return {
-        "peer": peer.name,
-        "rows": rows,
-        "rows_per_s": round(rows / seconds, 1),
-        "answers_wasted": len(wasted) - rows,
-        "usd": round(sum(charge.usd for charge in wasted), 6),
+        "answers_wasted": len(paid) - case.rows,
+        "usd": round(sum(charge.usd for charge in paid), 6),
     }
-
-
-def serve(folder: Path, name: str) -> tuple[tuple[subprocess.Popen[bytes], str], Path]:
-    invoice = folder / f"{name}.log"
-    module = "millrace.testing.paid_models.service"
-    command = [sys.executable, "-m", module, "--invoice", str(invoice), "--delay-ms", str(DELAY_MS)]
-    service = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert service.stdout is not None
-    return (service, service.stdout.readline().decode().strip() + "/v1"), invoice
 
 
 def stop(service: subprocess.Popen[bytes]) -> None:
@@ -143,13 +171,38 @@ def stop(service: subprocess.Popen[bytes]) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    rows = int(arguments[0]) if arguments else 2000
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rows", type=int, help=f"by default {ROWS_A_SLOT} for each at once")
+    options.add_argument("--at-once", type=int, nargs="+", default=[16, 64, 256])
+    options.add_argument("--delay-ms", type=int, default=1000)
+    options.add_argument("--slow", type=float, default=0.02)
+    options.add_argument("--broken", type=float, default=0.05)
+    options.add_argument("--kill", action="store_true")
+    options.add_argument("--daft", metavar="PYTHON", help="a Python that has Daft")
+    given = options.parse_args(arguments)
     peers = [Peer("asyncio", sys.executable, ASYNCIO), Peer("millrace", sys.executable, MILLRACE)]
-    if len(arguments) > 1:
-        peers.insert(1, Peer("daft", arguments[1], DAFT))
-    print(f"load {os.getloadavg()[0]:.1f}, {CONCURRENCY} at once, {DELAY_MS} ms an answer")
-    for peer in peers:
-        print(json.dumps(measured(peer, rows)), flush=True)
+    if given.daft:
+        peers.insert(1, Peer("daft", given.daft, DAFT))
+    for at_once in given.at_once:
+        case = Case(
+            rows=given.rows or ROWS_A_SLOT * at_once,
+            at_once=at_once,
+            delay_ms=given.delay_ms,
+            slow=given.slow,
+            broken=given.broken,
+        )
+        rates: dict[str, float] = {}
+        for peer in peers:
+            folder = Path(tempfile.mkdtemp(prefix="prompts-"))
+            try:
+                found = whole(peer, case, folder)
+                found |= killed(peer, case, folder) if given.kill else {}
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            rates[peer.name] = found["rows_per_s"]
+            line = {"peer": peer.name, **asdict(case), **found, "load": os.getloadavg()[0]}
+            print(json.dumps(line), flush=True)
+        print(f"{at_once} at once: {rates['millrace'] / rates['asyncio']:.2f} of asyncio's rows/s")
 
 
 if __name__ == "__main__":

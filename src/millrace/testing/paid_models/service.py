@@ -124,8 +124,14 @@ def main() -> None:
     options.add_argument("--invoice", required=True, help="a file that gets a line for each answer")
     options.add_argument("--port", type=int, default=0, help="on loopback; any by default")
     options.add_argument("--delay-ms", type=int, default=100, help="how long an answer takes")
+    options.add_argument(
+        "--slow", type=float, default=0.0, help="share that takes ten times as long"
+    )
+    options.add_argument("--broken", type=float, default=0.0, help="share answered with 500 first")
     given = options.parse_args()
-    service = PaidModels(given.invoice, delay_s=given.delay_ms / 1000, port=given.port)
+    faults = Faults(slow=given.slow, broken=given.broken)
+    delay_s = given.delay_ms / 1000
+    service = PaidModels(given.invoice, delay_s=delay_s, faults=faults, port=given.port)
     with service:
         sys.stdout.write(service.anthropic_url + "\n")
         sys.stdout.flush()
