@@ -109,6 +109,7 @@ INNER_LAYERS = {
         "report",
         "sinks",
         "run",
+        "letters",
         "worker",
     ],
 }

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
 import click
 from rich.table import Table
@@ -17,10 +15,10 @@ from millrace.cli.common import example, json_option, print_table
 from millrace.cli.workspace_argument import opened_with_journals, workspace_argument
 from millrace.errors import UserError
 from millrace.journal.api import broker_of
-from millrace.journal.broker import Broker
 from millrace.names import existing
-from millrace.pipeline.core import hops
 from millrace.pipeline.define.job import Job
+from millrace.pipeline.letters.letter_retries import retry_dead_letters as give_back
+from millrace.pipeline.letters.open_letters import open_letters
 from millrace.pipeline.report.job_report import when
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.batch_polling import awaited_batches, wait_for_batches
@@ -186,13 +184,20 @@ def reset(workspace: str, name: str, step: str, *, append_again: bool) -> None:
 @workspace_argument
 @click.argument("name")
 @click.argument("step")
+@click.option("--class", "kind", help="Only errors of this class.")
 @click.option("--limit", default=20, show_default=True, help="How many to print; 0 for all.")
 @json_option
-def dead_letters(workspace: str, name: str, step: str, limit: int, *, as_json: bool) -> None:
-    """Print the rows that STEP of job NAME refused, and why."""
+def dead_letters(
+    workspace: str, name: str, step: str, kind: str | None, limit: int, *, as_json: bool
+) -> None:
+    """Print the rows that STEP of job NAME refused, and why, but those that were retried."""
     with opened_with_journals(workspace) as ws:
         _check_step(RunHistory.open(broker_of(ws.journals), name), step)
-        rows = list(_letters(broker_of(ws.journals), name, step, limit or sys.maxsize))
+        found = open_letters(broker_of(ws.journals), name, step)
+        letters = [each for each in found if kind in (None, each.kind)][: limit or None]
+    rows = [{"kind": each.kind} | each.stored for each in letters]
+    for row in rows:
+        del row["row_arrow"]
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))
@@ -206,6 +211,31 @@ def dead_letters(workspace: str, name: str, step: str, limit: int, *, as_json: b
         error, shown = Text(first[0]), Text(value[:_SHOWN_MAX])
         table.add_row(when(row["at_us"]), str(row["run"]), where, error, shown)
     print_table(table)
+
+
+@example("millrace job retry-dead-letters ./mill captions --class TimeoutError")
+@job.command("retry-dead-letters")
+@workspace_argument
+@click.argument("name")
+@click.option("--step", help="Only those of this step.")
+@click.option("--class", "kind", help="Only errors of this class.")
+@json_option
+def retry_dead_letters(
+    workspace: str, name: str, step: str | None, kind: str | None, *, as_json: bool
+) -> None:
+    """Give rows that steps of job NAME refused back to them: the next run takes them once more.
+
+    Each is retried once, whatever is killed. The job must not run meanwhile.
+    """
+    with opened_with_journals(workspace) as ws:
+        counts = give_back(broker_of(ws.journals), name, step, kind)
+    if as_json:
+        click.echo(json.dumps(counts))
+        return
+    for called, rows in counts.items():
+        click.echo(f"{called}: {counted(rows, 'row')} for the next run")
+    if not counts:
+        click.echo("no dead letters")
 
 
 @example("millrace job gc ./mill captions")
@@ -249,18 +279,3 @@ def _check_step(history: RunHistory, step: str) -> None:
             f"job {history.job!r} has no step {step!r}\n  found: {existing(step, names)}\n"
             "  to fix: give one of these"
         )
-
-
-def _letters(broker: Broker, name: str, step: str, limit: int) -> Iterator[dict[str, Any]]:
-    journal = hops.dead_letters(name, step)
-    if not broker.list(journal):
-        return
-    offset = int(broker.start_offset(journal))
-    while limit > 0:
-        fetched = broker.read(journal, offset)
-        for row in fetched.rows().drop_columns(["row_arrow"]).slice(0, limit).to_pylist():
-            yield row
-            limit -= 1
-        if fetched.next_offset == offset:
-            return
-        offset = fetched.next_offset

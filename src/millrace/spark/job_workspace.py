@@ -10,6 +10,7 @@ import pyarrow as pa
 from millrace.journal.api import broker_of
 from millrace.pipeline.core.job_model import OnChange
 from millrace.pipeline.define.job import Job, Until, graph_of
+from millrace.pipeline.letters.letter_retries import retry_dead_letters
 from millrace.pipeline.report.job_report import JobReport
 from millrace.pipeline.report.run_observer import RunObserver
 from millrace.pipeline.run.explain_progress import explain_progress
@@ -87,6 +88,12 @@ class WorkspaceOfJobs:
     def status(self, job: Job) -> JobStatus:
         """How far a job is."""
         return job_status(broker_of(self.workspace.journals), job.name)
+
+    def retry_dead_letters(
+        self, job: Job, step: str | None, error_class: str | None
+    ) -> dict[str, int]:
+        """Give dead letters back to their steps."""
+        return retry_dead_letters(broker_of(self.workspace.journals), job.name, step, error_class)
 
     def reset(self, job: Job, step: str, *, append_again: bool) -> tuple[str, ...]:
         """Set a step back, and the steps that depend on it."""

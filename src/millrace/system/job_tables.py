@@ -196,11 +196,13 @@ def letter_table(job: str, step: str, stored: pa.Table) -> pa.Table:
     """Dead letters as rows of `dead_letters`."""
     count = stored.num_rows
     first_line = pc.list_element(pc.split_pattern(stored["error"], "\n", max_splits=1), 0)
+    kinds = [dead_letters.kind_of(error) for error in stored["error"].to_pylist()]
     columns = [
         pa.repeat(pa.scalar(job), count),
         pa.repeat(pa.scalar(step), count),
         stored["at_us"].cast(TIME),
         *(stored[name] for name in ("run", "journal", "offset", "key")),
+        pa.array(kinds, pa.string()),
         first_line,
         *(stored[name] for name in ("error", "traceback", "row_json")),
         stored[OFFSET],
@@ -347,6 +349,7 @@ DEAD_LETTERS: Final = SystemTable(
         Column("journal", TEXT, "The journal of the row."),
         Column("offset", NUMBER, "The offset of the row."),
         Column("key", TEXT, "The key of the row."),
+        Column("kind", TEXT, "The class of the error."),
         Column("error", TEXT, "The first line of the error."),
         Column("message", TEXT, "The whole error."),
         Column("traceback", TEXT, "Where it was raised."),

@@ -199,6 +199,8 @@ POINTS: Final = (
     "job.reset.after_part",
     "job.reset.before_done",
     "job.truncate.after_event",
+    "job.letters.before",
+    "job.letters.after",
     "backup.after_ledger",
     "backup.after_journals",
     "backup.file.before_rename",

@@ -70,6 +70,19 @@ def test_dead_letters_are_printed_with_their_row_and_error(mill: Path) -> None:
     assert call("dead-letters", mill, JOB, "by_user", "--json").output == ""
 
 
+def test_dead_letters_are_retried_once_and_then_no_longer_shown(mill: Path) -> None:
+    other = call("retry-dead-letters", mill, JOB, "--class", "ValueError")
+    done = call("retry-dead-letters", mill, JOB, "--step", "caption")
+    again = call("retry-dead-letters", mill, JOB, "--json")
+
+    assert other.output == "no dead letters\n"
+    assert done.output == "caption: 1 row for the next run\n"
+    assert json.loads(again.output) == {}
+    assert call("dead-letters", mill, JOB, "caption", "--json").output == ""
+    steps = json.loads(call("status", mill, JOB, "--json").output)["steps"]
+    assert [step["dead_letters"] for step in steps] == [0, 0, 0]
+
+
 def test_reset_says_what_it_set_back(mill: Path) -> None:
     done = call("reset", mill, JOB, "by_user")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +26,9 @@ SCHEMA: Final = pa.schema(
 """`row_arrow` is the row as an Arrow IPC stream, `row_json` the same for people to read."""
 
 
+_KIND: Final = re.compile(r"[^\W\d]\w*(?=: )")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
     """One refused row and its error."""
@@ -37,6 +41,17 @@ class Letter:
     error: str
     traceback: str
     row: pa.RecordBatch
+
+
+def error_text(kind: str, error: str) -> str:
+    """The text of an error as letters have it: it begins with the class of the error."""
+    return error if not kind or kind_of(error) == kind else f"{kind}: {error}"
+
+
+def kind_of(error: str) -> str:
+    """The class of the error of a letter; empty if its text names none."""
+    found = _KIND.match(error)
+    return found[0] if found else ""
 
 
 def to_rows(letters: Sequence[Letter]) -> pa.RecordBatch:

@@ -7,7 +7,7 @@ sink; each journal that it reads is a unit, which one worker at a time holds a l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -54,12 +54,33 @@ class Hop:
     """The hops that bring rows by key to a step with state, one for each input."""
     single: tuple[str, ...] = ()
     """Inputs that name exactly one journal of the user, and no journals below it."""
+    begins_at: str = ""
+    """The step that retried dead letters come back to; empty for rows of its inputs."""
 
     def reads(self, journal: str) -> bool:
         """Whether a journal is one of its inputs."""
-        if journal in self.single:
+        if journal in self.single or under(retried_prefix(self.job, self.name), journal):
             return True
         return any(under(given, journal) for given in self.inputs if given not in self.single)
+
+    @property
+    def keeps_letters(self) -> bool:
+        """Whether rows that a function refuses may become dead letters."""
+        named = [step.options for step in self.steps if isinstance(step, Map)]
+        named += [self.sink.options] if isinstance(self.sink, FunctionSink) else []
+        return any(o.on_error == "dead_letter" or o.on_doubt == "skip" for o in named)
+
+    def over(self, journal: str) -> Hop:
+        """The hop as it works on a journal: rows of retried dead letters pass its later steps."""
+        prefix = retried_prefix(self.job, self.name)
+        if not under(prefix, journal):
+            return self
+        begins_at = journal.removeprefix(f"{prefix}/")
+        schema, names = self.schema, [step.name for step in self.steps]
+        place = names.index(begins_at) if begins_at in names else len(names)
+        for step in self.steps[:place]:
+            schema = step.schema
+        return replace(self, steps=self.steps[place:], schema=schema, begins_at=begins_at)
 
     @property
     def expensive(self) -> Map | FunctionSink | None:
@@ -138,6 +159,8 @@ def output_journal(job: str, step: str, partition: int) -> str:
     return f"{output_prefix(job, step)}/{partition}"
 
 
+RETRIED: Final = "retried"
+"""The folder of a hop's dead letters that it takes once more."""
 RECORDED: Final = "recorded"
 """The folder of a step's records of calls."""
 RECORDED_BEFORE: Final = "calls"
@@ -192,6 +215,26 @@ def skipped_journal(job: str, step: str, partition: int) -> str:
 def partition_of(journal: str) -> int:
     """The partition that a journal of rows by key has."""
     return int(journal.rpartition("/")[2])
+
+
+def retried_prefix(job: str, step: str) -> str:
+    """The prefix of the journals of dead letters that go through the hop of a step again."""
+    return f"{step_root(job, step)}/{RETRIED}"
+
+
+def retried_journal(job: str, hop: str, step: str) -> str:
+    """The rows of dead letters of a step that its hop is to take once more."""
+    return f"{retried_prefix(job, hop)}/{step}"
+
+
+def is_retried(journal: str, step: str) -> bool:
+    """Whether a journal has dead letters that go through the hop of a step again."""
+    return journal.split("/")[2:4] == [step, RETRIED] and journal.startswith(f"{ROOT}/")
+
+
+def retries_journal(job: str, step: str) -> str:
+    """Which dead letters of a step were retried."""
+    return f"{step_root(job, step)}/letters_retried"
 
 
 def charges_journal(job: str, step: str) -> str:

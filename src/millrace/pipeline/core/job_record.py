@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from millrace.journal.core.journal_names import under
-from millrace.pipeline.core.hops import output_prefix, step_root
+from millrace.pipeline.core.hops import is_retried, output_prefix, step_root
 
 RECORDED: Final = "recorded"
 """The field of an event that holds a job's record."""
@@ -85,7 +85,7 @@ class JobPart:
 
     def reads(self, journal: str) -> bool:
         """Whether its hop reads this journal."""
-        if journal in self.single:
+        if journal in self.single or is_retried(journal, self.name):
             return True
         return any(under(prefix, journal) for prefix in self.prefixes if prefix not in self.single)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.pipeline.core.call_outcomes import Failure
-from millrace.pipeline.core.dead_letters import Letter
+from millrace.pipeline.core.dead_letters import Letter, error_text
 from millrace.pipeline.core.hop_rows import HopRows, asker_of, row_keys
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import FunctionSink, Map
@@ -146,7 +146,7 @@ class UnitNotes:
             journal=self.journal,
             offset=int(rows.offsets[index]),
             key=key,
-            error=failure.error,
+            error=error_text(failure.kind, failure.error),
             traceback=failure.traceback,
             row=rows.batch.slice(index, 1),
         )

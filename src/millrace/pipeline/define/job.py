@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import pyarrow as pa
@@ -59,6 +59,11 @@ class JobWorkspace(Protocol):
 
     def status(self, job: Job) -> JobStatus:
         """How far a job is."""
+
+    def retry_dead_letters(
+        self, job: Job, step: str | None, error_class: str | None
+    ) -> dict[str, int]:
+        """Give dead letters back to their steps."""
 
     def reset(self, job: Job, step: str, *, append_again: bool) -> tuple[str, ...]:
         """Set a step back, and the steps that depend on it."""
@@ -204,12 +209,29 @@ class Job:
         """
         names = self._graph.names
         if step not in names:
-            raise UserError(
-                f"job {self.name!r} has no step {shown(step)}\n"
-                f"  found: {existing(str(step), names)}\n"
-                f"  to fix: {did_you_mean(str(step), names, 'give one of these')}"
-            )
+            raise _no_step(self.name, step, names)
         return self._workspace.reset(self, step, append_again=append_again)
+
+    def retry_dead_letters(
+        self, step: str | None = None, *, error_class: str | None = None
+    ) -> dict[str, int]:
+        """Give rows that steps refused back to them, each once: the next run takes them again.
+
+        Returns how many rows each step gets. A new error makes a new dead letter. The job must
+        not run meanwhile.
+
+        Args:
+            step: only dead letters of this step.
+            error_class: only those of this class of errors, by its name.
+
+        Example:
+            >>> job.retry_dead_letters(error_class="TimeoutError")
+            {}
+        """
+        names = self._graph.names
+        if step is not None and step not in names:
+            raise _no_step(self.name, step, names)
+        return self._workspace.retry_dead_letters(self, step, error_class)
 
     def _step(self, node: job_model.Anything) -> Step:
         return Step(self._graph, node, self._workspace.step_frame)
@@ -263,6 +285,14 @@ class Job:
         )
         self._graph.add(node)
         return self._step(node)
+
+
+def _no_step(job: str, step: object, names: Sequence[str]) -> UserError:
+    return UserError(
+        f"job {job!r} has no step {shown(step)}\n"
+        f"  found: {existing(str(step), names)}\n"
+        f"  to fix: {did_you_mean(str(step), names, 'give one of these')}"
+    )
 
 
 def graph_of(job: Job) -> JobGraph:

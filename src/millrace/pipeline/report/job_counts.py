@@ -186,16 +186,16 @@ class Counting:
             for info in units
             if (name := _recorded(job, part.name, info.id, records)) is not None
         ]
-        letters = [
-            at.get((self._nobody, hops.dead_letters(job, name)))
-            for name in (*part.fused, part.name)
-        ]
+        called = (*part.fused, part.name)
+        letters = [at.get((self._nobody, hops.dead_letters(job, name))) for name in called]
+        retried = [at.get((self._nobody, hops.retries_journal(job, name))) for name in called]
         return Counts(
             rows_in=done,
             rows_out=out,
             backlog=backlog,
             calls=_sum(totals) if part.expensive else None,
-            dead_letters=sum(position.backlog for position in letters if position is not None),
+            dead_letters=sum(position.backlog for position in letters if position is not None)
+            - sum(position.backlog for position in retried if position is not None),
             skipped=skipped.get(part.name, 0),
             units=len(units),
             waiting=waiting,

@@ -106,7 +106,8 @@ def check_whole(broker: Broker, job_hops: Sequence[Hop]) -> None:
 
 def journals_of(broker: Broker, hop: Hop) -> tuple[JournalInfo, ...]:
     """The journals that a hop reads, by name."""
-    listed = {info.name: info for given in hop.inputs for info in broker.list(given)}
+    retried = (hops.retried_prefix(hop.job, hop.name),) if hop.keeps_letters else ()
+    listed = {info.name: info for given in (*hop.inputs, *retried) for info in broker.list(given)}
     return tuple(info for name, info in sorted(listed.items()) if hop.reads(name))
 
 

@@ -70,7 +70,7 @@ def reset_step(
         raise UserError(
             f"job {job!r} has no step {step!r}\n  found: {names}\n  to fix: give one of these"
         )
-    lease = _hold(broker, job)
+    lease = hold_job(broker, job)
     try:
         finish_reset(history, lease, access)
         reset_parts(history, record, [part.name], lease, access, append_again=append_again)
@@ -216,7 +216,7 @@ def _refuse_appended(broker: Broker, record: JobRecord, gone: Sequence[JobPart])
             )
 
 
-def _hold(broker: Broker, job: str) -> Lease:
+def hold_job(broker: Broker, job: str) -> Lease:
     """Take the run lease of the job, so that no process runs it during the reset."""
     try:
         return broker.acquire(hops.run_lease(job), new_holder("reset by "))

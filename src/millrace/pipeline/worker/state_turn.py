@@ -18,6 +18,7 @@ from millrace.errors import LeaseLost, TaskFailed
 from millrace.faults import fault
 from millrace.journal.core.journal_names import under
 from millrace.pipeline.calling.call_failures import QueryFailed
+from millrace.pipeline.core import hops
 from millrace.pipeline.core.call_outcomes import Failure
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.job_events import JobEvent
@@ -211,7 +212,12 @@ def source_progress(unit: LeasedUnit, quiet: QuietJournals) -> tuple[SourceProgr
         return SourceProgress(), 0
     side = next(n for n, prefix in enumerate(unit.hop.inputs) if under(prefix, name))
     keyed = unit.hop.keyed[side]
-    numbers = {info.name: int(info.id) for info in journals_of(unit.broker, keyed)}
+    # Dead letters come late, and hold no watermark back.
+    numbers = {
+        info.name: int(info.id)
+        for info in journals_of(unit.broker, keyed)
+        if not hops.is_retried(info.name, keyed.name)
+    }
     positions = unit.broker.positions([(keyed.group, name) for name in numbers])
     sources = frozenset(numbers[p.journal] for p in positions if p.end > 0)
     waiting = frozenset(numbers[p.journal] for p in positions if p.backlog)

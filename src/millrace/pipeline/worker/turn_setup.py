@@ -152,7 +152,8 @@ class TurnSetup:
 
     def _chain(self, unit: LeasedUnit, stack: contextlib.ExitStack) -> StepChain:
         hop = unit.hop
-        chain = self._chains.get(hop.name)
+        known = f"{hop.name}/{hop.begins_at}"
+        chain = self._chains.get(known)
         if chain is None:
             settings = self._settings
             chain = StepChain(
@@ -166,7 +167,7 @@ class TurnSetup:
             if has_model(hop):
                 stack.callback(chain.close)
             else:
-                self._chains[hop.name] = chain
+                self._chains[known] = chain
         return chain
 
     def _cheap(

@@ -302,7 +302,7 @@ class Worker:
         return None
 
     def _turn(self, unit: Unit, lease: Lease, keeper: Keeper) -> TurnEnd:
-        hop, begun = self._steps.hops[unit.hop], time.monotonic()
+        hop, begun = self._steps.hops[unit.hop].over(unit.journal), time.monotonic()
         _LOG.debug("step %s: work on %s begins", hop.name, unit.journal)
         length_ms = ms(self._config.job_sink_wait) if hop.writes_files else self._config.job_turn_ms
         leased_unit = LeasedUnit(

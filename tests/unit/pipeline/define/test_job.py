@@ -140,11 +140,13 @@ def test_running_asks_the_workspace() -> None:
     assert str(job.run(until="forever", on_change="restart")) == "a report"
     assert str(job.status()) == "a status"
     assert job.reset("videos") == ("videos",)
+    assert job.retry_dead_letters("videos", error_class="ValueError") == {}
     assert place.asked == [
         ("run", "captions", "caught_up", "fail"),
         ("run", "captions", "forever", "restart"),
         ("status", "captions"),
         ("reset", "captions", "videos", False),
+        ("retry", "captions", "videos", "ValueError"),
     ]
 
 
@@ -316,6 +318,8 @@ def test_wrong_words_for_a_run_are_refused() -> None:
         job.run(on_change="go")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="has no step 'x'\n  found: videos, sink_parquet"):
         job.reset("x")
+    with pytest.raises(UserError, match="has no step 'x'\n  found: videos, sink_parquet"):
+        job.retry_dead_letters("x")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,8 @@ def test_the_code_on_the_page_writes_a_job_down() -> None:
 
     made = [node.name for node in names["job"]._graph.nodes]
     assert {"caption", "words", "shout", "model", "look_up", "frame"} < set(made)
-    assert [asked[0] for asked in place.asked] == ["run", "run", "status", "reset"]
+    asked = [each[0] for each in place.asked]
+    assert asked == ["run", "retry", "run", "run", "status", "reset"]
 
 
 def test_defaults_on_the_page_are_those_of_the_code() -> None:

@@ -57,6 +57,12 @@ class Written:
         self.asked.append(("reset", job.name, step, append_again))
         return (step,)
 
+    def retry_dead_letters(
+        self, job: Job, step: str | None, error_class: str | None
+    ) -> dict[str, int]:
+        self.asked.append(("retry", job.name, step, error_class))
+        return {}
+
     def step_frame(self, job: str, step: str) -> Any:  # noqa: ANN401 - a stand-in
         self.asked.append(("frame", job, step))
         return "a frame"

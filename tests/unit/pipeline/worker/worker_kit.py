@@ -30,7 +30,7 @@ from millrace.pipeline.define.step_options import options_of
 from millrace.pipeline.paid import call_records
 from millrace.pipeline.paid.call_records import Totals
 from millrace.pipeline.report.run_history import STOPPING
-from millrace.pipeline.run.job_journals import ensure_journals
+from millrace.pipeline.run.job_journals import ensure_journals, journals_of
 from millrace.pipeline.sinks import OtherJournals
 from millrace.pipeline.sinks.table_record import commits_journal
 from millrace.pipeline.worker.worker import Worker, WorkerOutcome, WorkerSettings
@@ -244,10 +244,7 @@ class Bench:
         if any(e.run == self.epoch and e.happened in STOPPING for e in happened(broker)):
             return True
         wanted = [
-            (each.group, info.name)
-            for each in self.hops
-            for given in each.inputs
-            for info in broker.list(given)
+            (each.group, info.name) for each in self.hops for info in journals_of(broker, each)
         ]
         return not any(position.backlog for position in broker.positions(wanted))
 

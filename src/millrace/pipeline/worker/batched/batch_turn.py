@@ -301,9 +301,11 @@ class BatchTurn:
     def _failure(self, index: int) -> Failure:
         unfit = self._answers.unfit.get(index)
         error = "the provider gave no answer in any batch" if unfit is None else unfit.complaint
-        if unfit is not None and unfit.answer:
-            error += f"\n  answer: {unfit.answer}"
-        return Failure(place=index, error=error, traceback="")
+        kind = "NoAnswer"
+        if unfit is not None:
+            kind = "AnswerUnusable" if unfit.answer else "QuestionRefused"
+            error += f"\n  answer: {unfit.answer}" if unfit.answer else ""
+        return Failure(place=index, error=error, traceback="", kind=kind)
 
     def _give_up(self, record: BatchRecord, error: str, row: int) -> list[BatchAction]:
         assert self._range is not None, "rows were read"

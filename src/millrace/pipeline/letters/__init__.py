@@ -1,0 +1,1 @@
+"""Rows that a step refused: read, and given back to their step."""
