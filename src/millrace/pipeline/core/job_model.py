@@ -80,6 +80,10 @@ class StepOptions:
     """Over how many journals its output is spread; by default as its input."""
     batch_rows: int | None = None
     batch_bytes: int | None = None
+    batch_tokens: int | None = None
+    """Most tokens of a batch of an expensive step's function."""
+    tokens_column: str | None = None
+    """The column with the tokens of a row; by default they are estimated from its text."""
     expensive: bool = False
     """Whether each call is recorded before it is made, and its result published at once."""
     durable: bool | None = None

@@ -15,6 +15,7 @@ from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import FunctionSink, Map
 from millrace.pipeline.core.unit_publish import UnitNotes
 from millrace.pipeline.core.worker_deaths import Deaths
+from millrace.pipeline.paid.token_batches import cut_by_tokens, tokens_of_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +91,9 @@ class PaidStep:
         if not len(rows):
             return []
         step, retries = self.step, self.step.options.retries
-        size = self.batch_rows if self.calls_batches else 1
         past = {} if self.calls_batches else deaths.past(step.name, rows, "row", retries)
         calls = []
-        for begin, end in self._parts(rows, deaths, size):
+        for begin, end in self._parts(rows, deaths):
             part = rows.slice(begin, end)
             attempts = past.get(begin, 0)
             if self.calls_batches:
@@ -108,14 +108,21 @@ class PaidStep:
             calls.append(call)
         return calls
 
-    @staticmethod
-    def _parts(rows: HopRows, deaths: Deaths, size: int) -> Iterator[tuple[int, int]]:
+    def _parts(self, rows: HopRows, deaths: Deaths) -> Iterator[tuple[int, int]]:
+        size = self.batch_rows if self.calls_batches else 1
         if size == 1:
             yield from ((index, index + 1) for index in range(len(rows)))
             return
+        most, column = self.step.options.batch_tokens, self.step.options.tokens_column
         for first, last in deaths.parts(rows):
-            for begin in range(first, last, size):
-                yield begin, min(begin + size, last)
+            cuts: Iterator[tuple[int, int]]
+            if most is None:
+                cuts = ((begin, begin + size) for begin in range(0, last - first, size))
+            else:
+                tokens = tokens_of_rows(rows.batch.slice(first, last - first), column)
+                cuts = cut_by_tokens(tokens, size, most)
+            for begin, end in cuts:
+                yield first + begin, min(first + end, last)
 
 
 def result_batch(result: bytes, schema: pa.Schema | None) -> pa.RecordBatch:

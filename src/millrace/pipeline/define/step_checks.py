@@ -20,6 +20,7 @@ from millrace.journal.core.journal_names import check_name
 from millrace.names import path_text, shown
 from millrace.pipeline.core import job_model
 from millrace.pipeline.core.hops import ROOT
+from millrace.pipeline.define.model_engines import check_engine
 from millrace.pipeline.large.large_values import is_reference
 from millrace.sql.name_checks import check_columns
 from millrace.sql.sql_mode import DEFAULT
@@ -69,15 +70,53 @@ def check_sql(call: str, kind: str, given: object, rows: Dataset) -> None:
         )
 
 
-def check_concurrency(
+def check_calling(
+    call: str,
+    calling: job_model.Calling,
+    options: job_model.StepOptions,
+    rows: pa.Schema,
+    *,
+    expensive: bool,
+) -> None:
+    """Refuse options that the function of a step cannot keep, for rows of this schema."""
+    _check_concurrency(call, calling, options, expensive=expensive)
+    check_engine(call, calling, options, expensive=expensive)
+    _check_tokens(call, calling, options, rows)
+
+
+def _check_concurrency(
     call: str, calling: job_model.Calling, options: job_model.StepOptions, *, expensive: bool
 ) -> None:
-    """Refuse several calls at once of a cheap function that is not async."""
     if options.concurrency > 1 and not calling.is_async and not expensive:
         raise UserError(
             f"{call}: concurrency is {options.concurrency} and {calling.name} is not async\n"
             "  to fix: write it as async def, add expensive=True, or use workers="
         )
+
+
+def _check_tokens(
+    call: str, calling: job_model.Calling, options: job_model.StepOptions, rows: pa.Schema
+) -> None:
+    column, most = options.tokens_column, options.batch_tokens
+    if column is not None and most is None:
+        raise UserError(
+            f"{call}: tokens_column is {column!r}, without batch_tokens\n"
+            "  to fix: say how many tokens a batch has at most, as in batch_tokens=8192"
+        )
+    if most is None:
+        return
+    if calling.rows != "batch":
+        raise UserError(
+            f"{call}: batch_tokens is {most}, and {calling.name} gets rows one by one\n"
+            "  to fix: let it take a pa.RecordBatch, or leave batch_tokens= out"
+        )
+    if column is not None:
+        check_columns(rows, [column], call)
+        if not pa.types.is_integer(rows.field(column).type):
+            raise UserError(
+                f"{call}: tokens_column {column!r} is {rows.field(column).type}\n"
+                "  to fix: give a column of whole numbers"
+            )
 
 
 def check_journal(call: str, journal: str, workspace: object) -> None:

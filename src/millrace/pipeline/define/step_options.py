@@ -12,8 +12,15 @@ from millrace.pipeline.core.job_model import OnDoubt, OnError, StepOptions
 from millrace.pipeline.paid.limits_and_budget import Budget, Limits
 from millrace.pipeline.paid.retry_policy import class_names
 
-_WHOLE: Final = ("workers", "partitions", "batch_rows", "batch_bytes", "concurrency")
-_CALLS_ONLY: Final = ("limits", "budget", "retry_on", "give_up_on")
+_WHOLE: Final = (
+    "workers",
+    "partitions",
+    "batch_rows",
+    "batch_bytes",
+    "batch_tokens",
+    "concurrency",
+)
+_CALLS_ONLY: Final = ("limits", "budget", "retry_on", "give_up_on", "batch_tokens")
 _PER_MINUTE: Final = 60
 _WORKERS: Final = 4
 """Workers among which calls at once are shared, if the step does not say how many."""

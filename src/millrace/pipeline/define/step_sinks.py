@@ -22,10 +22,9 @@ from millrace.journal.kafka.sink.kafka_target import (
 from millrace.names import path_text, shown
 from millrace.pipeline.core import job_model
 from millrace.pipeline.define.job_graph import JobGraph
-from millrace.pipeline.define.model_engines import check_engine
 from millrace.pipeline.define.step_checks import (
+    check_calling,
     check_compaction,
-    check_concurrency,
     check_delta_sink,
     check_journal,
     check_sink_options,
@@ -254,8 +253,7 @@ class StepSinks:
         check_sink_options(call, options)
         made = options_of(call, options, expensive=True)
         calling = calling_of(call, function, batch=batch, version=made.version)
-        check_concurrency(call, calling, made, expensive=True)
-        check_engine(call, calling, made, expensive=True)
+        check_calling(call, calling, made, self.schema, expensive=True)
         self._graph.add(
             job_model.FunctionSink(
                 name=self._graph.take_name(name, call),

@@ -20,11 +20,10 @@ from millrace.pipeline.core.job_model import OnDoubt, OnError
 from millrace.pipeline.define.function_schema import checked
 from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.define.keyed.step_timed import StepTimed
-from millrace.pipeline.define.model_engines import check_engine
 from millrace.pipeline.define.step_checks import (
     STEP_OPTIONS,
     NotRun,
-    check_concurrency,
+    check_calling,
     check_large,
     check_sql,
 )
@@ -95,6 +94,8 @@ class Step(StepPrompts, StepTimed):
         partitions: int | None = None,
         batch_rows: int | None = None,
         batch_bytes: int | None = None,
+        batch_tokens: int | None = None,
+        tokens_column: str | None = None,
         expensive: bool = False,
         durable: bool | None = None,
         concurrency: int = 1,
@@ -130,6 +131,8 @@ class Step(StepPrompts, StepTimed):
             partitions: over how many journals its output is spread.
             batch_rows: most rows that are called for before the next publish.
             batch_bytes: about how many bytes of rows.
+            batch_tokens: most tokens of a batch of an expensive step; a row with more is alone.
+            tokens_column: has the tokens of each row; without it four letters of text are one.
             expensive: each call is recorded before it is made and published when it was, so that it
                 is not made again.
             durable: keep its rows in journals; by default if it is expensive or feeds several.
@@ -165,8 +168,7 @@ class Step(StepPrompts, StepTimed):
         call = f"map({name!r})"
         options = options_of(call, given)
         calling = calling_of(call, function, batch=batch, version=version)
-        check_concurrency(call, calling, options, expensive=expensive)
-        check_engine(call, calling, options, expensive=expensive)
+        check_calling(call, calling, options, self.schema, expensive=expensive)
         output = output_schema(call, function, schema)
         check_large(call, output, options.large)
         return self._add(

@@ -37,7 +37,7 @@ from millrace.pipeline.worker.expensive_turn import ExpensiveTurn
 from millrace.pipeline.worker.publisher import Publisher
 from millrace.pipeline.worker.read_ahead import ReadAhead
 from millrace.pipeline.worker.sliding.call_pace import pace_of
-from millrace.pipeline.worker.sliding.window_limits import JOB_EXPENSIVE_ROWS, window_limits
+from millrace.pipeline.worker.sliding.window_limits import call_rows, window_limits
 from millrace.pipeline.worker.state_turn import QuietJournals, StateTurn
 from millrace.pipeline.worker.state_works import open_work
 from millrace.pipeline.worker.step_chain import StepChain
@@ -275,7 +275,7 @@ class TurnSetup:
             publisher.read_budget()
         caller = self._caller(unit, step)
         stack.callback(caller.close)
-        read_rows = step.options.batch_rows or JOB_EXPENSIVE_ROWS
+        read_rows = call_rows(step.options)
         if step.calling.rows == "row":
             read_rows = max(read_rows, 2 * step.options.concurrency)
         ahead = ReadAhead(
@@ -338,7 +338,7 @@ class TurnSetup:
             notes=unit.notes,
             epoch=unit.lease.epoch,
             limits=window_limits(unit, step, has_front=bool(chain.callers)),
-            batch_rows=options.batch_rows or JOB_EXPENSIVE_ROWS,
+            batch_rows=call_rows(options),
         )
         wallet = None
         if options.budget is not None:

@@ -584,3 +584,24 @@ def test_steps_that_are_given_the_same_class_share_what_it_makes(tmp_path: Path)
         graph.recognise()
         shared = {node.name: node.calling.shared for node in graph.nodes if isinstance(node, Map)}
     assert shared == {"first": "first", "second": "first", "third": "third"}
+
+
+def test_batches_by_tokens_need_batches_and_whole_numbers(tmp_path: Path) -> None:
+    def row(row: dict[str, Any]) -> dict[str, Any]:
+        return row
+
+    def batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+    with mr.open(tmp_path / "mill") as ws:
+        rows = ws.job("ask").source("rows", ws.from_arrow(pa.table({"id": [1], "text": ["a"]})))
+        tokens = {"schema": rows.schema, "expensive": True, "batch_tokens": 100}
+        with pytest.raises(UserError, match="row gets rows one by one"):
+            rows.map("a", row, **tokens)
+        with pytest.raises(UserError, match="'text' is string"):
+            rows.map("a", batch, tokens_column="text", **tokens)
+        with pytest.raises(UserError, match="without batch_tokens"):
+            rows.map("a", batch, schema=rows.schema, tokens_column="id")
+        with pytest.raises(UserError, match="batch_tokens needs calls that are recorded"):
+            rows.map("a", batch, **{**tokens, "expensive": False})
+        rows.map("a", batch, tokens_column="id", **tokens)

@@ -99,6 +99,23 @@ def test_a_function_of_batches_gets_batches_of_the_size_it_wants(
     assert sorted(output(bench.broker, "f")) == sorted([*range(100), 0, 30, 60, 90])
 
 
+def test_a_batch_has_no_more_tokens_than_allowed_and_a_large_row_is_alone(tmp_path: Path) -> None:
+    sizes: list[list[int]] = []
+
+    def model(batch: pa.RecordBatch) -> pa.RecordBatch:
+        sizes.append(batch["x"].to_pylist())
+        return batch
+
+    step = map_step("a", model, rows="batch", expensive=True, batch_tokens=10, tokens_column="x")
+    bench = Bench(tmp_path, [hop(step)])
+    fill(bench.broker, [4, 6, 1, 30, 5, 5, 1])
+
+    bench.run()
+
+    assert sizes == [[4, 6], [1], [30], [5, 5], [1]]
+    assert output(bench.broker, "a") == [4, 6, 1, 30, 5, 5, 1]
+
+
 def test_a_batch_is_no_larger_than_its_bytes_allow(tmp_path: Path) -> None:
     sizes: list[int] = []
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from millrace.durations import ms
 from millrace.pipeline.calling.function_caller import JOB_RETRY_MS_MAX
-from millrace.pipeline.core.job_model import FunctionSink, Map
+from millrace.pipeline.core.job_model import FunctionSink, Map, StepOptions
 from millrace.pipeline.core.paid_step import WindowLimits
 from millrace.pipeline.worker.turn import LeasedUnit
 
@@ -19,6 +19,16 @@ JOB_WINDOW_CALLS: Final = 1024
 
 _WINDOW_TIMES: Final = 16
 """The same, for each call that is made at once."""
+
+
+JOB_TOKEN_ROWS: Final = 256
+"""The same, if tokens limit a batch."""
+
+
+def call_rows(options: StepOptions) -> int:
+    """Most rows of a call of a function that gets batches."""
+    default = JOB_EXPENSIVE_ROWS if options.batch_tokens is None else JOB_TOKEN_ROWS
+    return options.batch_rows or default
 
 
 def window_limits(unit: LeasedUnit, step: Map | FunctionSink, *, has_front: bool) -> WindowLimits:
