@@ -10,6 +10,7 @@ and nothing half.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Final
 
 from millrace.config import Config
 from millrace.durations import ms
-from millrace.errors import JournalUnknown, OffsetOutOfRange, StillNeeded
+from millrace.errors import JournalUnknown, LeaseHeld, OffsetOutOfRange, StillNeeded
 from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.clocks import clock_at
@@ -25,8 +26,9 @@ from millrace.journal.core.journal_names import under
 from millrace.journal.core.row_format import CLOCK, OFFSET
 from millrace.journal.core.values import JournalInfo
 from millrace.pipeline.core import hops
-from millrace.pipeline.large.large_cleanup import remove_unneeded
 from millrace.pipeline.report.run_history import RunHistory, job_names
+from millrace.pipeline.run.job_status import running
+from millrace.pipeline.run.large_objects import remove_large
 from millrace.pipeline.run.retention import free_all
 from millrace.reads.session import checkpoint_store
 from millrace.shuffle import cleanup
@@ -243,10 +245,17 @@ def _remove_from_jobs(workspace: RetainedWorkspace) -> Iterator[tuple[str, int]]
                 before_ms,  # noqa: B023 - called at once
             ),
         )
-        if not workspace.store.remote:
-            remove_unneeded(workspace.broker, workspace.store.root, name, None, workspace.config)
+        _remove_large(workspace, name)
         if freed.rows:
             yield name, freed.rows
+
+
+def _remove_large(workspace: RetainedWorkspace, job: str) -> None:
+    """Remove the job's large values that no row refers to; in a bucket while it does not run."""
+    if workspace.store.remote and running(workspace.broker, job) is not None:
+        return
+    with contextlib.suppress(LeaseHeld):  # A run has begun meanwhile; there is a next time.
+        remove_large(workspace.broker, workspace.store.root, job, workspace.config)
 
 
 def _remove_shuffles(workspace: RetainedWorkspace) -> CleanupReport:

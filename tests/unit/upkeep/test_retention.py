@@ -113,8 +113,8 @@ def test_the_owner_removes_by_itself_and_the_rule_outlives_its_application(tmp_p
         runs.begin_run(runtime_of(ws).store, plan="last", about={}, now_ms=1000)
         (mill / "shuffle" / str(resumable) / "alive").touch()
     with mr.open(mill, config=CONFIG) as ws:  # Another application, which says nothing of it.
-        _until(lambda: ws.journals.start_offset("a") == 2)
-        _until(lambda: ended not in [run.query_id for run in ws.runs()])
+        until(lambda: ws.journals.start_offset("a") == 2)
+        until(lambda: ended not in [run.query_id for run in ws.runs()])
         assert resumable in [run.query_id for run in ws.runs()], "it gave a sign of life just now"
         assert ws.retention() == mr.Retention(journals="200ms", shuffles="200ms")
         shown = CliRunner().invoke(cli, ["retention", str(mill)]).output
@@ -135,7 +135,7 @@ def _run(ws: Workspace) -> QueryId:
     return run.query_id
 
 
-def _until(is_so: Callable[[], bool]) -> None:
+def until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < deadline
@@ -197,9 +197,9 @@ def test_a_pass_that_is_killed_leaves_nothing_half(tmp_path: Path, point: str) -
     assert killed.returncode == KILLED
     with mr.open(mill, config=CONFIG) as ws:
         assert ws.verify().problems == ()
-        _until(lambda: ws.journals.start_offset("a") == 2 and ws.journals.start_offset("b") == 1)
+        until(lambda: ws.journals.start_offset("a") == 2 and ws.journals.start_offset("b") == 1)
         assert ws.journals.read("b", 1).rows()["x"].to_pylist() == [2]
-        _until(lambda: not [run for run in ws.runs() if run.query_id == 1])
+        until(lambda: not [run for run in ws.runs() if run.query_id == 1])
 
 
 @pytest.mark.parametrize(

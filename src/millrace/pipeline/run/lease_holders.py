@@ -15,6 +15,8 @@ from enum import StrEnum
 from typing import Final
 
 _PROCESS: Final = re.compile(r" on (\S+) \(process (\d+)\) since ")
+REMOVAL: Final = "removal of large values by "
+"""How a holder begins that soon gives the lease back; a run waits for it."""
 _KEPT: set[str] = set()
 """Holders whose leases this process renews."""
 

@@ -31,7 +31,9 @@ def refuse_running(broker: Broker, job: str) -> None:
         lease = running(broker, job)
     except WorkspaceUnknown:
         return  # The run itself makes the workspace.
-    if lease is not None and lease_holders.life_of(lease.holder) is HolderLife.ALIVE:
+    if lease is None or lease.holder.startswith(lease_holders.REMOVAL):
+        return
+    if lease_holders.life_of(lease.holder) is HolderLife.ALIVE:
         raise _already_running(job, lease)
 
 
@@ -46,12 +48,14 @@ def _already_running(job: str, lease: Lease | None) -> LeaseHeld:
 class RunLease:
     """The lease of a run; its epoch is the run's number."""
 
-    def __init__(self, broker: Broker, job: str, config: Config, stop: threading.Event) -> None:
+    def __init__(
+        self, broker: Broker, job: str, config: Config, stop: threading.Event, doing: str = ""
+    ) -> None:
         self._broker, self._job, self._config = broker, job, config
         self._ended = threading.Event()
         self.lost: MillraceError | None = None
         """The reason why the lease is lost."""
-        self.lease = self._take(stop)
+        self.lease = self._take(stop, doing)
         lease_holders.keep(self.lease.holder)
         self._thread = threading.Thread(target=self._keep, name="millrace-run-lease", daemon=True)
         self._thread.start()
@@ -76,10 +80,10 @@ class RunLease:
         self._ended.set()
         lease_holders.let_go(self.lease.holder)
 
-    def _take(self, stop: threading.Event) -> Lease:
+    def _take(self, stop: threading.Event, doing: str) -> Lease:
         """Take the lease. If its holder may be dead, say so and wait until the lease runs out."""
         name, lease_ms = hops.run_lease(self._job), ms(self._config.job_run_lease)
-        holder = lease_holders.new_holder()
+        holder = lease_holders.new_holder(doing)
         until = time.monotonic() + 2 * lease_ms / 1000
         last_expiry: int | None = None
         while True:
@@ -94,8 +98,11 @@ class RunLease:
                     None,
                     current.expires_at_ms,
                 )
-                is_alive = life is HolderLife.ALIVE or has_renewed
-                if is_alive or stop.is_set() or time.monotonic() > until:
+                is_removal = current is not None and current.holder.startswith(
+                    lease_holders.REMOVAL
+                )
+                is_run = not is_removal and (life is HolderLife.ALIVE or has_renewed)
+                if is_run or stop.is_set() or time.monotonic() > until:
                     raise _already_running(self._job, current) from error
                 if current is not None and last_expiry is None:
                     say(_waiting(self._job, current, life, lease_ms))
@@ -140,6 +147,8 @@ class RunLease:
 def _waiting(job: str, lease: Lease, life: HolderLife, lease_ms: int) -> str:
     """The message before a wait for the lease of a process that may be dead."""
     why = "that process is gone" if life is HolderLife.DEAD else "that process may be gone"
+    if lease.holder.startswith(lease_holders.REMOVAL):
+        why = "that is short"
     return (
         f"job {job!r} is held by {lease.holder}; {why}\n"
         f"  waiting until its lease runs out or is renewed, at most {2 * lease_ms / 1000:g} s "

@@ -26,6 +26,7 @@ from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import Calling, Map, SavedSource, StepOptions
 from millrace.pipeline.report.job_counts import Counting
+from millrace.pipeline.run import lease_holders
 from millrace.pipeline.run.interrupts import Interrupts
 from millrace.pipeline.run.run_lease import RunLease, refuse_running
 from millrace.pipeline.run.run_start import Begun
@@ -149,6 +150,21 @@ def test_a_lease_that_nobody_renews_is_waited_for() -> None:
 
     assert taken.run == 2
     taken.release()
+
+
+def test_a_run_waits_for_the_end_of_a_removal(capfd: pytest.CaptureFixture[str]) -> None:
+    broker, stop = MemoryBroker(), threading.Event()
+    removal = RunLease(broker, "j", CONFIG, stop, doing=lease_holders.REMOVAL)
+    refuse_running(broker, "j")
+    ended = threading.Timer(0.3, removal.release)
+    ended.start()
+
+    taken = RunLease(broker, "j", CONFIG, stop)
+
+    assert taken.run == 2
+    taken.release()
+    ended.join()
+    assert "is held by removal of large values by" in capfd.readouterr().err
 
 
 class Impatient(threading.Event):
