@@ -21,13 +21,14 @@ from millrace.testing.fault_injection import armed
 pytestmark = pytest.mark.spark
 FILES = 3
 APPLICATION = """
-import sys, millrace as mr
+import os, sys, millrace as mr
 from millrace.spark.session import start_session
 ws = mr.open(sys.argv[1], start_session(cores=2))
 for mode in sys.argv[4:]:
     rows = ws.read_parquet(sys.argv[2]).select("v")
     written = rows.write_parquet(sys.argv[3], mode=mode)
-    print(mode, written.files, written.rows, flush=True)
+    files = sorted(file.inode() for file in os.scandir(sys.argv[3]) if file.name[0] == "p")
+    print(mode, written.files, written.rows, *files, flush=True)
 """
 
 
@@ -51,19 +52,27 @@ def found(tmp_path: Path) -> list[int]:
     return sorted(pq.read_table(tmp_path / "out")["v"].to_pylist())
 
 
+def inodes(folder: Path) -> list[int]:
+    return sorted(file.stat().st_ino for file in folder.iterdir())
+
+
 def leftovers(tmp_path: Path) -> list[str]:
     return sorted(name for name in os.listdir(tmp_path) if name.startswith(".out.millrace-"))
 
 
 @pytest.mark.slow
-def test_a_killed_driver_leaves_no_result_and_a_killed_task_no_file_twice(tmp_path: Path) -> None:
+def test_a_killed_driver_leaves_files_for_the_next_and_a_killed_task_no_file_twice(
+    tmp_path: Path,
+) -> None:
     write_files(tmp_path / "in", FILES)
 
     code, _ = run(tmp_path, "error", env=armed("results.driver.after_tasks"))
 
     assert code == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
-    assert len(leftovers(tmp_path)) == 1
+    (left,) = leftovers(tmp_path)
+    finished = inodes(tmp_path / left / "tasks")
+    assert len(finished) == FILES
 
     killed = tmp_path / "killed"
     env = armed("results.task.after_write", once=killed)
@@ -72,6 +81,10 @@ def test_a_killed_driver_leaves_no_result_and_a_killed_task_no_file_twice(tmp_pa
     assert code == 0
     assert killed.exists()  # A worker was killed once; Spark ran its task again.
     written = f"{FILES} {len(all_values(FILES))}"
-    assert lines == [f"error {written}", f"overwrite {written}"]
+    first, second = lines
+    # The next run publishes the files of the killed one, and makes none of them again.
+    assert first == f"error {written} {' '.join(map(str, finished))}"
+    assert second.startswith(f"overwrite {written} ")
+    assert first.split()[3:] != second.split()[3:]
     assert found(tmp_path) == all_values(FILES)
     assert leftovers(tmp_path) == []

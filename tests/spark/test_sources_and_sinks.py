@@ -160,11 +160,11 @@ def test_what_is_lost_while_it_is_written_is_made_again(
     ws: mr.Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = ws.from_arrow(random_table(8, 1000, keys=9)).group_by("k").agg(n="count(*)")
-    real = parquet_results.write_files
+    real = parquet_results.publish_files
     tries = []
 
     def damaged(*args: object) -> object:
-        answer = args[2]
+        answer = args[3]
         assert isinstance(answer, Shuffle)
         tries.append(answer)
         if len(tries) == 1:
@@ -172,7 +172,7 @@ def test_what_is_lost_while_it_is_written_is_made_again(
                 file.unlink()
         return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(parquet_results, "write_files", damaged)
+    monkeypatch.setattr(parquet_results, "publish_files", damaged)
     written = query.write_parquet(tmp_path / "out")
 
     assert (len(tries), written.rows) == (2, 10)
@@ -182,15 +182,15 @@ def test_what_is_lost_while_it_is_written_is_made_again(
 def test_a_folder_that_tasks_cannot_write_to_is_a_clear_error(
     ws: mr.Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = parquet_results.write_files
+    real = parquet_results.target_in
 
     def elsewhere(*args: object) -> object:
-        draft = args[3]
+        draft = args[0]
         assert isinstance(draft, Draft)
         os.rmdir(draft.tasks)  # As on a host that does not share the disk.
         return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(parquet_results, "write_files", elsewhere)
+    monkeypatch.setattr(parquet_results, "target_in", elsewhere)
     with pytest.raises(
         StorageError, match="is not there on host .*\n.*a disk that all hosts share"
     ):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 import pyarrow as pa
 
@@ -23,7 +23,7 @@ from millrace.engine.operator_profile import (
     profiled,
 )
 from millrace.engine.partition_matches import groups_to_read
-from millrace.engine.stage_work import PassThrough, Work
+from millrace.engine.stage_work import PassThrough
 from millrace.engine.task_inputs import TaskInput
 from millrace.errors import OutOfMemory
 from millrace.execute.lost_outputs import LOSSES, Lost, find_lost
@@ -61,6 +61,20 @@ from millrace.shuffle.stage_entries import SentColumns
 from millrace.shuffle.stage_record import time_here
 from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_output
 from millrace.storage.store import Store
+
+
+class TaskRows(Protocol):
+    """The work of a task, between reading and writing."""
+
+    @property
+    def calls_users(self) -> bool:
+        """Whether it calls functions of users."""
+
+    def rows(
+        self, inputs: Sequence[TaskInput], config: Config, spill_folder: str
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that the task writes."""
+
 
 Reuse = bool | Literal["verified"]
 """Whether finished work is used again; "verified": after every byte of it was checked."""
@@ -119,7 +133,7 @@ class StageTask:
     parts: tuple[FilePart | ShufflePart, ...]
     bytes: int
     made_from: Mapping[str, Any] | None
-    work: Work = field(default_factory=PassThrough)
+    work: TaskRows = field(default_factory=PassThrough)
     recent: Mapping[str, str] = field(default_factory=dict)
     suspect: str | None = None
 
@@ -129,7 +143,7 @@ class _StageWork:
     """What all tasks of a stage have in common. Many map tasks do the same work."""
 
     stage: MapStage
-    works: tuple[Work, ...]
+    works: tuple[TaskRows, ...]
 
     def __call__(
         self, this: TaskTry, share: Sequence[tuple[StageTask, int]]

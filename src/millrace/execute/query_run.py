@@ -41,6 +41,7 @@ from millrace.execute.memory_fit import (
     smaller_pieces,
 )
 from millrace.execute.results.early_rows import EarlyRows
+from millrace.execute.results.written_stage import WrittenStage
 from millrace.execute.shuffle_run import begin_run
 from millrace.execute.shuffle_workspace import HostsAsked, ShuffleWorkspace
 from millrace.execute.stage_progress import query_title
@@ -133,15 +134,17 @@ class QueryRun:
         profile: bool = False,
         moment: RunMoment | None = None,
         early: EarlyRows | None = None,
+        writes: WrittenStage | None = None,
     ) -> None:
         """With `profile`, tasks measure the operators of their queries.
 
-        `early` hands out rows of the last stage while it runs.
+        `early` hands out rows of the last stage while it runs. With `writes`, the last stage writes
+        its rows, and the answer is what it says of that.
         """
         config = fitted(workspace.config)
         self._runner, self._frames = runner, frames
         self._workspace = replace(workspace, config=config, asked=HostsAsked())
-        self._memory_tries = 0
+        self._memory_tries, self._writes = 0, writes
         self._zone, self._reuse, self._profile, self._early = zone, reuse, profile, early
         self._moment = moment or moment_of_now()
         self._stages = stages_of(frames.plan, config, zone, self._moment)
@@ -248,6 +251,10 @@ class QueryRun:
             raise OutputsLost(lost) from error
         suspects = self._repairs.of_stage(stage.number)
         work.tasks = [replace(t, suspect=suspects.get(t.map_task)) for t in work.tasks]
+        if self._writes is not None and stage.number == self._stages[-1].number:
+            at_rest = self._writes.written(self._workspace, work)
+            if at_rest is not None:  # Until the stage is done, this is what can be lost of it.
+                self._shuffles[stage.number] = at_rest
         if self._memory_tries and stage is self._stages[-1]:
             notes = [retry_text(self._workspace.config)]
             work.choices = {"reading": [*notes, *work.choices.get("reading", ())]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -203,20 +204,19 @@ class DatasetRunner:
     ) -> ParquetWritten:
         """Write the rows of a plan as Parquet files; a wrong target is refused before it runs."""
         from millrace.execute.results import parquet_results  # noqa: PLC0415 - as above
+        from millrace.execute.results.written_stage import WrittenStage  # noqa: PLC0415 - as above
         from millrace.spark.query_start import run_query  # noqa: PLC0415 - as above
-        from millrace.spark.spark_tasks import SparkTaskRunner  # noqa: PLC0415 - as above
 
         workspace = self._workspace()
         with limits_of(self.config):
             spark = self._spark()
             parquet_results.check_parquet(plan.schema, compression, partition_by)
-            target = path_text(path, "write_parquet")
-            with parquet_results.draft_at(target, mode, options, self.config) as draft:
-                runner = SparkTaskRunner(spark, self.config)
-                return run_query(spark, workspace, plan).with_answer(
-                    lambda answer: parquet_results.write_files(
-                        runner, workspace, answer, draft, compression, partition_by
-                    )
+            where = path_text(path, "write_parquet")
+            with parquet_results.draft_at(where, mode, options, workspace) as draft:
+                target = parquet_results.target_in(draft, plan.schema, compression, partition_by)
+                run = run_query(spark, workspace, plan, writes=WrittenStage(target))
+                return run.with_answer(
+                    partial(parquet_results.publish_files, target, draft, self.config)
                 )
 
     @property

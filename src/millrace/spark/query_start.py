@@ -16,6 +16,7 @@ from millrace.execute.explain_query import forecast_reuse, operator_lines
 from millrace.execute.map_task import Reuse
 from millrace.execute.query_run import QueryRun, check_inputs, moment_of_now
 from millrace.execute.results.early_rows import EarlyRows
+from millrace.execute.results.written_stage import WrittenStage
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.stage_tasks import stages_of
 from millrace.plan.nodes.node import Node
@@ -39,14 +40,16 @@ def run_query(
     reuse: Reuse = True,
     profile: bool = False,
     moment: RunMoment | None = None,
+    writes: WrittenStage | None = None,
 ) -> QueryRun:
     """Run a plan stage by stage; the answer's rows and reports are then read from the run.
 
     With `profile`, tasks measure the operators of their queries. `moment` is the time of the run
-    that this one is a part of.
+    that this one is a part of. With `writes`, the last stage writes its rows.
     """
+    moment = moment or moment_of_now()
     run, mode = _prepared(
-        spark, workspace, plan, reuse=reuse, profile=profile, moment=moment or moment_of_now()
+        spark, workspace, plan, reuse=reuse, profile=profile, moment=moment, writes=writes
     )
     with in_mode(mode):
         run.finish()
@@ -74,6 +77,7 @@ def _prepared(
     profile: bool = False,
     moment: RunMoment,
     early: EarlyRows | None = None,
+    writes: WrittenStage | None = None,
 ) -> tuple[QueryRun, SqlMode]:
     """A query that was checked, its DataFrames saved, and the mode that it runs in."""
     config = workspace.config
@@ -95,6 +99,7 @@ def _prepared(
             profile=profile,
             moment=moment,
             early=early,
+            writes=writes,
         )
     return run, mode
 

@@ -19,6 +19,7 @@ from millrace.errors import TaskFailed
 from millrace.execute.lost_outputs import Lost
 from millrace.execute.map_task import write_rows
 from millrace.execute.query_run import QueryRun
+from millrace.execute.results.written_stage import WrittenStage
 from millrace.execute.shuffle_run import ShuffleRequest, map_stage
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_folders import Folders
@@ -101,8 +102,13 @@ def totals(tmp_path: Path) -> Iterator[tuple[ShuffleWorkspace, Dataset]]:
         yield workspace, data.group_by("k").agg(n="count(*)", total="sum(v)").sort("k")
 
 
-def start(workspace: ShuffleWorkspace, query: Dataset, runner: HereRunner) -> QueryRun:
-    run = QueryRun(runner, workspace, NoFrames(query._plan), zone="UTC")
+def start(
+    workspace: ShuffleWorkspace,
+    query: Dataset,
+    runner: HereRunner,
+    writes: WrittenStage | None = None,
+) -> QueryRun:
+    run = QueryRun(runner, workspace, NoFrames(query._plan), zone="UTC", writes=writes)
     run.finish()
     return run
 

@@ -87,8 +87,10 @@ class DeltaWrite:
         choice: RowCondition | None,
     ) -> TableWritten:
         """Write the rows of an answer in tasks, and commit them."""
-        what = [self.target.where, self.mode, self.replace_where, self.target.keys]
-        note = WriteNote.find(workspace.store, answer, [*what, self.target.delete_column])
+        how = [self.target.where, self.mode, self.replace_where, self.target.keys]
+        how += [self.target.delete_column, answer.manifest.schema.to_string()]
+        contents = [[choice.content, choice.rows] for choice in answer.manifest.chosen]
+        note = WriteNote.find(workspace.store, [*how, contents])
         application = f"millrace/{workspace.folders.workspace_id}/write/{note.token}"
         commits = self.target.plain_commits(application, workspace.config)
         if commits.place() is not None:

@@ -1,68 +1,60 @@
-"""Writes the answer of a query as Parquet files, one for each map output, or one in each folder.
+"""A folder of Parquet files that the tasks of a query's last stage write: its begin and its end.
 
-Every try of a task writes to a name of its own, and the driver moves the files of the tries that
-count. Invariant: a file is made of exactly one map output, and its rows are those of the answer.
+Invariant: a file has rows of exactly one task, and files are in the order of the tasks.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
-import socket
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.config import Config
-from millrace.errors import StorageError, UnsupportedType, UserError
-from millrace.execute.results.output_tasks import WriteOutput, rows_of_output, write_outputs
-from millrace.execute.results.partition_files import TaskFile, by_folders, one_file
+from millrace.errors import UnsupportedType, UserError
+from millrace.execute.results.parquet_work import ParquetTarget
+from millrace.execute.results.partition_files import TaskFile
 from millrace.execute.results.publish_bucket import BucketDraft
-from millrace.execute.results.publish_folder import Draft
+from millrace.execute.results.publish_folder import Draft, local_target
+from millrace.execute.results.write_notes import WriteNote
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
-from millrace.execute.task_runner import TaskRunner
 from millrace.faults import fault
 from millrace.scan.partition_paths import check_partition_by
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reports import ParquetWritten
-from millrace.storage.file_systems import is_remote, remote_path
-from millrace.storage.scratch import own_folder, scratch_folder
+from millrace.storage.file_systems import is_remote
 from millrace.storage.storage_options import StorageOptions
-from millrace.storage.store import storage_errors
-from millrace.text import counted
 
 COMPRESSIONS: Final = ("none", "snappy", "gzip", "lz4", "zstd")
-_REPORT: Final = pa.schema(
-    [
-        ("folder", pa.string()),
-        ("file", pa.string()),
-        ("rows", pa.int64()),
-        ("bytes", pa.int64()),
-    ]
-)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WriteJob:
-    """What every task needs to know."""
+@contextmanager
+def draft_at(
+    path: str, mode: str, options: StorageOptions, workspace: ShuffleWorkspace
+) -> Iterator[Draft | BucketDraft]:
+    """A result on its way to a folder on a disk or in a bucket.
 
-    config: Config
-    into: str
-    access: StorageOptions
-    compression: str
-    partition_by: tuple[str, ...]
-
-
-def draft_at(path: str, mode: str, options: StorageOptions, config: Config) -> Draft | BucketDraft:
-    """A result on its way to a folder on a disk or in a bucket."""
-    if is_remote(path):
-        return BucketDraft(path, mode, options, config)
-    if options != StorageOptions():
-        raise UserError(f"storage_options for {path}\n  to fix: leave them out, for a folder")
-    return Draft(path, mode)
+    If a write of this workspace to this folder was cut off, files of its finished tasks are there.
+    """
+    config = workspace.config
+    where = path if is_remote(path) else local_target(path)
+    note = WriteNote.find(workspace.store, ["write_parquet", where])
+    draft: Draft | BucketDraft | None = None
+    try:
+        if is_remote(path):
+            draft = BucketDraft(path, mode, options, config, note.token)
+        elif options != StorageOptions():
+            raise UserError(f"storage_options for {path}\n  to fix: leave them out, for a folder")
+        else:
+            draft = Draft(path, mode, note.token)
+        with draft:
+            yield draft
+    finally:
+        if draft is None or (not draft.left and draft.token == note.token):
+            note.finish()
 
 
 def check_parquet(schema: pa.Schema, compression: str, partition_by: tuple[str, ...]) -> None:
@@ -80,95 +72,38 @@ def check_parquet(schema: pa.Schema, compression: str, partition_by: tuple[str, 
             ) from error
 
 
-def write_files(
-    runner: TaskRunner,
-    workspace: ShuffleWorkspace,
-    answer: Shuffle,
-    draft: Draft | BucketDraft,
-    compression: str,
-    partition_by: tuple[str, ...],
-) -> ParquetWritten:
-    """Write the rows of an answer in tasks, and publish the files."""
-    outputs = [n for n, choice in enumerate(answer.manifest.chosen) if choice.rows]
-    if not partition_by and not outputs:
-        outputs = [0]  # A file without rows has the columns.
-    job = _WriteJob(
-        config=workspace.config,
+def target_in(
+    draft: Draft | BucketDraft, schema: pa.Schema, compression: str, partition_by: tuple[str, ...]
+) -> ParquetTarget:
+    """Where the tasks of a query write, and how."""
+    return ParquetTarget(
         into=draft.tasks,
         access=draft.options,
         compression=compression,
         partition_by=partition_by,
+        schema=schema,
     )
 
-    def begin() -> WriteOutput:
-        return lambda output, number: _write_output(job, output, number)
 
-    title = f"write_parquet({os.path.basename(draft.target)}), {counted(len(outputs), 'output')}"
-    files = write_outputs(runner, workspace, answer, outputs, begin, _REPORT, title=title)
-    files.sort(key=lambda row: (row["output"], row["folder"]))
+def publish_files(
+    target: ParquetTarget, draft: Draft | BucketDraft, config: Config, answer: Shuffle
+) -> ParquetWritten:
+    """Publish the files that the tasks of a query wrote: the rows of its answer name them."""
+    files: list[TaskFile] = []
+    for _, batches in answer.outputs(0):
+        rows = (row for batch in batches for row in batch.to_pylist())
+        files += sorted((TaskFile(**row) for row in rows), key=lambda file: file.folder)
+    if not files and not target.partition_by:
+        files = target.write_no_rows(config)
     fault("results.driver.after_tasks")
     names = {
-        row["file"]: os.path.join(row["folder"], draft.final_name(number))
-        for number, row in enumerate(files)
+        file.file: os.path.join(file.folder, draft.final_name(number))
+        for number, file in enumerate(files)
     }
-    draft.publish(names, sync=workspace.config.sync)
+    draft.publish(names, sync=config.sync)
     return ParquetWritten(
         path=draft.target,
         files=len(files),
-        rows=sum(row["rows"] for row in files),
-        bytes=sum(row["bytes"] for row in files),
+        rows=sum(file.rows for file in files),
+        bytes=sum(file.bytes for file in files),
     )
-
-
-def _write_output(job: _WriteJob, output: Shuffle, number: int) -> list[dict[str, Any]]:
-    """Write one map output to files that no other try writes to."""
-    begin = f"{number:05}-{secrets.token_hex(8)}"
-    if is_remote(job.into):
-        files = _write_objects(job, output, begin)
-    else:
-        files = _write_files(job, output, begin, job.into)
-    fault("results.task.after_write")
-    return [asdict(file) for file in files]
-
-
-def _write_objects(job: _WriteJob, output: Shuffle, begin: str) -> list[TaskFile]:
-    """Write files on this host's disk, then put them into the bucket."""
-    into = remote_path(job.into, job.access, job.config)
-    with scratch_folder(own_folder(), "results-") as folder:
-        files = _write_files(job, output, begin, folder)
-        for written in files:
-            with pa.memory_map(os.path.join(folder, written.file)) as file:
-                into.below(written.file).put(file.read_buffer())
-    return files
-
-
-def _write_files(job: _WriteJob, output: Shuffle, begin: str, into: str) -> list[TaskFile]:
-    if not os.path.isdir(into):
-        raise StorageError(
-            f"folder {into} is not there on host {socket.gethostname()}\n"
-            "  to fix: write to a disk that all hosts share; or the write was ended meanwhile"
-        )
-    groups = _row_groups(rows_of_output(output), job.config.parquet_row_group_bytes)
-    with storage_errors(f"writing into {into} on host {socket.gethostname()}"):
-        if not job.partition_by:
-            return [one_file(groups, output.schema, into, begin, job.compression)]
-        most = job.config.partition_folders_max
-        return by_folders(
-            groups, output.schema, job.partition_by, into, begin, job.compression, most
-        )
-
-
-def _row_groups(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Batches put together up to about so many bytes, and larger ones cut."""
-    gathered: list[pa.RecordBatch] = []
-    gathered_bytes = 0
-    for batch in batches:
-        rows = max(1, batch.num_rows * size // max(1, batch.nbytes))
-        for begin in range(0, batch.num_rows, rows):
-            gathered.append(batch.slice(begin, rows))
-            gathered_bytes += gathered[-1].nbytes
-            if gathered_bytes >= size:
-                yield pa.Table.from_batches(gathered)
-                gathered, gathered_bytes = [], 0
-    if gathered:
-        yield pa.Table.from_batches(gathered)

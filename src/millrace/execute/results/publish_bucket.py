@@ -38,10 +38,23 @@ _Thing = TypeVar("_Thing")
 
 
 class BucketDraft:
-    """A result on its way to its target. As a context manager it leaves nothing behind."""
+    """A result on its way to its target.
 
-    def __init__(self, url: str, mode: str, options: StorageOptions, config: Config) -> None:
-        """Check the target, finish what a killed writer published, remove what others left."""
+    As a context manager it leaves nothing behind, unless it was cut off: then files of tasks stay.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        mode: str,
+        options: StorageOptions,
+        config: Config,
+        token: str | None = None,
+    ) -> None:
+        """Check the target, finish what a killed writer published, remove what others left.
+
+        With the token of a writer that was cut off, its files are taken over.
+        """
         if mode not in MODES:
             raise UserError(f"mode is {mode!r}\n  to fix: use error or overwrite")
         folder = remote_path(url, options, config)
@@ -57,12 +70,12 @@ class BucketDraft:
         self.target, self.options = folder.url, options
         self._folder, self._config = folder, config
         self._overwrite = mode == "overwrite"
-        self._token = secrets.token_hex(8)
-        self._draft = folder.below(f"{DRAFT}{self._token}")
-        self._counts = False
+        self.token = token or secrets.token_hex(8)
+        self._counts = self.left = self._publishes = False
         self._given_up: list[str] = []
         """Tokens of results of others that cannot be finished, and that this one replaces."""
         self._look_at_others()
+        self._draft = folder.below(f"{DRAFT}{self.token}")
         self._check_free(self._present())
 
     @property
@@ -72,11 +85,12 @@ class BucketDraft:
 
     def final_name(self, number: int) -> str:
         """The name of a file of the result."""
-        return f"part-{number:05}-{self._token}.parquet"
+        return f"part-{number:05}-{self.token}.parquet"
 
     def publish(self, names: Mapping[str, str], *, sync: bool) -> None:
         """Make the files that count the result, each under its final name."""
         del sync  # What a store has answered is durable.
+        self._publishes = True
         present = self._present()
         self._check_free(present)
         written = {name for name, _ in self._draft.below(_TASKS).list()}
@@ -94,13 +108,19 @@ class BucketDraft:
         for token in self._given_up:
             _discard(self._folder.below(f"{DRAFT}{token}"), self._config)
         fault("results.bucket.after_plan")
-        _finish(self._folder, self._token, self._config)
+        _finish(self._folder, self.token, self._config)
         fault("results.bucket.after_success")
 
     def close(self) -> None:
         """Remove the files of tries, unless they count and are not all published."""
         if not self._counts:
             _remove(self._config, [self._draft.below(name) for name, _ in self._draft.list()])
+
+    def leave(self) -> None:
+        """Leave files of tasks to a writer with this token, if there are some; else `close`."""
+        self.left = not self._publishes and bool(self._draft.below(_TASKS).list())
+        if not self.left:
+            self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +132,10 @@ class BucketDraft:
         trace: TracebackType | None,
     ) -> None:
         try:
-            self.close()
+            if error is None or isinstance(error, UserError):
+                self.close()
+            else:
+                self.leave()
         except MillraceError:
             if error is None:
                 raise
@@ -137,13 +160,15 @@ class BucketDraft:
                 others[draft][rest] = written_s
         for token, files in others.items():
             if PUBLISH_FILE in files:
+                if token == self.token:
+                    self.token = secrets.token_hex(8)
                 try:
                     _finish(self._folder, token, self._config)
                 except Conflict:
                     if not self._overwrite:
                         raise
                     self._given_up.append(token)
-            elif max(files.values()) < time.time() - LEFT_AFTER_S:
+            elif token != self.token and max(files.values()) < time.time() - LEFT_AFTER_S:
                 _discard(self._folder.below(f"{DRAFT}{token}"), self._config)
 
 

@@ -6,6 +6,9 @@
     {parent}/.{name}.millrace-{token}/old/      what was at the target, where two folders cannot be
                                                 swapped
 
+A writer that is cut off before it publishes leaves `tasks`, and one with the same token goes on
+with those files.
+
 Invariant: whenever the writer is killed, the target is what it was before or the new result, whole.
 On a disk that cannot swap two folders at once there is a moment in which the target is missing;
 the earlier result is then in `old`, and the next write puts it back first.
@@ -41,20 +44,28 @@ _HERE: Final = -100  # AT_FDCWD
 
 
 class Draft:
-    """A result on its way to its target. As a context manager it leaves nothing behind."""
+    """A result on its way to its target.
 
-    def __init__(self, path: str | os.PathLike[str], mode: str) -> None:
-        """Check the target, remove what killed writers left, and make the folders."""
+    As a context manager it leaves nothing behind, unless it was cut off: then files of tasks stay.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], mode: str, token: str | None = None) -> None:
+        """Check the target, remove what killed writers left, and make the folders.
+
+        With the token of a writer that was cut off, its files are taken over.
+        """
         if mode not in MODES:
             raise UserError(f"mode is {mode!r}\n  to fix: use error or overwrite")
-        self.target = _local(os.fspath(path))
+        self.target = local_target(os.fspath(path))
         self._overwrite = mode == "overwrite"
         with storage_errors(f"making room for {self.target}"):
             os.makedirs(os.path.dirname(self.target), exist_ok=True)
-            _sweep(self.target)
+            _sweep(self.target, token)
             self._check_free()
-            self._folder, self._lock = _begin(self.target)
-            os.mkdir(self.tasks)
+            self._folder, self._lock = _begin(self.target, token)
+            os.makedirs(self.tasks, exist_ok=True)
+        self.token = os.path.basename(self._folder).removeprefix(_prefix(self.target))
+        self.left = self._publishes = False
 
     @property
     def tasks(self) -> str:
@@ -73,7 +84,11 @@ class Draft:
     def publish(self, names: Mapping[str, str], *, sync: bool) -> None:
         """Move the files that count, each under its final name, to the target: all or none."""
         result, target = os.path.join(self._folder, _RESULT), self.target
+        self._publishes = True
         with storage_errors(f"publishing {target}"):
+            if sync:  # Moves come after what takes long: a writer that is cut off there goes on.
+                for written in names:
+                    sync_file(os.path.join(self.tasks, written))
             os.mkdir(result)
             for written, name in names.items():
                 final = os.path.join(result, name)
@@ -82,9 +97,8 @@ class Draft:
             with open(os.path.join(result, SUCCESS_FILE), "xb"):
                 pass
             if sync:
-                for folder, _, files in os.walk(result):
-                    for name in files:
-                        sync_file(os.path.join(folder, name))
+                sync_file(os.path.join(result, SUCCESS_FILE))
+                for folder, _, _ in os.walk(result):
                     sync_folder(folder)
             fault("results.publish.before_move")
             self._move(result)
@@ -98,6 +112,14 @@ class Draft:
             _clear(self._folder, self.target)
         os.close(self._lock)
 
+    def leave(self) -> None:
+        """Leave files of tasks to a writer with this token, if there are some; else `close`."""
+        self.left = not self._publishes and _can_go_on(self._folder)
+        if self.left:
+            os.close(self._lock)
+        else:
+            self.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -107,7 +129,10 @@ class Draft:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if error is None or isinstance(error, UserError):
+            self.close()
+        else:
+            self.leave()
 
     def _check_free(self) -> None:
         if os.path.lexists(self.target) and not os.path.isdir(self.target):
@@ -152,7 +177,8 @@ def exchange(left: str, right: str) -> bool:
     raise OSError(number, os.strerror(number), right)
 
 
-def _local(path: str) -> str:
+def local_target(path: str) -> str:
+    """A path as it is on the disk."""
     plain = path.removeprefix("file:")
     plain = "/" + plain.lstrip("/") if plain.startswith("//") else plain
     if "://" in plain:
@@ -170,12 +196,22 @@ def _prefix(target: str) -> str:
     return f".{os.path.basename(target)}.millrace-"
 
 
-def _begin(target: str) -> tuple[str, int]:
-    """A new folder beside the target, and the lock that shows that its writer lives."""
+def _begin(target: str, token: str | None) -> tuple[str, int]:
+    """A folder beside the target, and the lock that shows that its writer lives.
+
+    It is that of the token, unless another writer has it, or was cut off while it published.
+    """
     parent = os.path.dirname(target)
     for _ in range(_BEGIN_TRIES_MAX):
-        folder = os.path.join(parent, _prefix(target) + secrets.token_hex(8))
-        os.mkdir(folder)
+        folder = os.path.join(parent, _prefix(target) + (token or secrets.token_hex(8)))
+        token = None
+        try:
+            os.mkdir(folder)
+        except FileExistsError:
+            lock = _take_over(folder)
+            if lock is None:
+                continue
+            return folder, lock
         # Another writer may take an unlocked folder for a dead one's, up to the last line.
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(os.path.join(folder, _LOCK), os.O_CREAT | os.O_RDWR, 0o666)
@@ -186,6 +222,25 @@ def _begin(target: str) -> tuple[str, int]:
         f"no room beside {target} in {_BEGIN_TRIES_MAX} tries\n"
         "  to fix: run again, or remove folders of other runs beside it"
     )
+
+
+def _take_over(folder: str) -> int | None:
+    """The lock of a writer that was cut off before it published; None if it lives, or published."""
+    try:
+        lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    if _try_lock(lock) and _can_go_on(folder):
+        return lock
+    os.close(lock)
+    return None
+
+
+def _can_go_on(folder: str) -> bool:
+    """Whether files of tasks are there, and none of them was moved."""
+    tasks = os.path.join(folder, _TASKS)
+    moved = any(os.path.lexists(os.path.join(folder, name)) for name in (_RESULT, _OLD))
+    return not moved and os.path.isdir(tasks) and bool(os.listdir(tasks))
 
 
 def _try_lock(handle: int) -> bool | None:
@@ -199,13 +254,18 @@ def _try_lock(handle: int) -> bool | None:
     return True
 
 
-def _sweep(target: str) -> None:
-    """Remove what killed writers of this target left; on a disk without locks it stays."""
+def _sweep(target: str, token: str | None) -> None:
+    """Remove what killed writers of this target left; on a disk without locks it stays.
+
+    Of the writer with this token, files of tasks stay.
+    """
     parent = os.path.dirname(target)
     for name in os.listdir(parent):
         if not name.startswith(_prefix(target)):
             continue
         folder = os.path.join(parent, name)
+        if name == f"{_prefix(target)}{token}" and _can_go_on(folder):
+            continue
         try:
             lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR)
         except OSError:

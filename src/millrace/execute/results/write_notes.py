@@ -1,6 +1,7 @@
-"""Notes of the workspace about writes to tables of others that did not come to their end.
+"""Notes of the workspace about writes outside of it that did not come to their end.
 
-A note has the token of a write, by which the table knows whether it was committed. It is removed
+A note has the token of a write, by which a table knows whether it was committed, and a folder of
+results whose files its tasks wrote. It is removed
 when the write came to its end. A write that is never made again leaves its note, which a clean-up
 removes when it is older than what is kept.
 """
@@ -14,7 +15,6 @@ from dataclasses import dataclass
 
 import xxhash
 
-from millrace.shuffle.handle import Shuffle
 from millrace.storage import layout
 from millrace.storage.store import Store
 
@@ -28,10 +28,8 @@ class WriteNote:
     token: str
 
     @classmethod
-    def find(cls, store: Store, answer: Shuffle, how: Sequence[object]) -> WriteNote:
-        """The note of a write that was cut off, or a new one. `how` says where and how it goes."""
-        rows = [[choice.content, choice.rows] for choice in answer.manifest.chosen]
-        what = [*how, answer.manifest.schema.to_string(), rows]
+    def find(cls, store: Store, what: Sequence[object]) -> WriteNote:
+        """The note of a write that was cut off, or a new one. `what` is written where and how."""
         path = f"{layout.TABLE_WRITES}/{xxhash.xxh3_128_hexdigest(json.dumps(what).encode())}.json"
         data = store.read(path)
         if data is not None:

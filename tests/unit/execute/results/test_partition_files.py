@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -17,6 +18,7 @@ from tests.unit.tables.iceberg_kit import runs_here
 import millrace as mr
 from millrace.errors import UnsupportedType, UserError
 from millrace.execute.results import parquet_results, partition_files
+from millrace.execute.results.written_stage import WrittenStage
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.scan.partition_paths import check_partition_by
 from millrace.shuffle.reports import ParquetWritten
@@ -35,13 +37,11 @@ def write(
     workspace: ShuffleWorkspace, query: mr.Dataset, path: Path, *by: str, mode: str = "error"
 ) -> ParquetWritten:
     parquet_results.check_parquet(query.arrow_schema, "snappy", by)
-    runner = HereRunner(tries=2)
-    with parquet_results.draft_at(str(path), mode, StorageOptions(), workspace.config) as draft:
-        return start(workspace, query, runner).with_answer(
-            lambda answer: parquet_results.write_files(
-                runner, workspace, answer, draft, "snappy", by
-            )
-        )
+    with parquet_results.draft_at(str(path), mode, StorageOptions(), workspace) as draft:
+        target = parquet_results.target_in(draft, query.arrow_schema, "snappy", by)
+        run = start(workspace, query, HereRunner(tries=2), writes=WrittenStage(target))
+        publish = partial(parquet_results.publish_files, target, draft, workspace.config)
+        return run.with_answer(publish)
 
 
 def duckdb_rows(path: Path) -> list[tuple[object, ...]]:

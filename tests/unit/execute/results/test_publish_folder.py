@@ -212,3 +212,55 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
 
     with pytest.raises(StorageError, match="making room for .*/file/out failed"):
         Draft(str(tmp_path / "file" / "out"), "error")
+
+
+# Writers that were cut off before they published.
+
+
+def publish_one(target: str) -> None:
+    draft = Draft(target, "error", "a")
+    Path(draft.tasks, "finished").write_text("moved")
+    draft.publish({"finished": "part-00000.parquet"}, sync=True)
+
+
+def cut_off(target: Path, token: str) -> None:
+    def failing() -> None:
+        with Draft(str(target), "error", token) as draft:
+            Path(draft.tasks, "finished").write_text("kept")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        failing()
+
+
+def test_the_next_writer_with_its_token_goes_on_with_its_files(target: Path) -> None:
+    cut_off(target, "a")
+
+    with Draft(str(target), "error", "a") as draft:
+        assert (draft.token, os.listdir(draft.tasks)) == ("a", ["finished"])
+        draft.publish({"finished": "part-00000.parquet"}, sync=True)
+
+    assert found(target) == {"part-00000.parquet": "kept"}
+    assert beside(target) == []
+
+
+def test_a_writer_with_another_token_removes_its_files(target: Path) -> None:
+    cut_off(target, "a")
+    put(str(target), NEW)
+    assert (found(target), beside(target)) == (NEW, [])
+
+
+def test_nothing_is_taken_over_from_a_writer_that_lives(target: Path) -> None:
+    with Draft(str(target), "overwrite", "a") as first:
+        Path(first.tasks, "finished").write_text("its own")
+        with Draft(str(target), "overwrite", "a") as second:
+            assert second.token != "a"  # noqa: S105 - a token of a write
+            assert os.listdir(second.tasks) == []
+        assert os.listdir(first.tasks) == ["finished"]
+
+
+def test_nothing_is_taken_over_from_a_writer_that_had_begun_to_publish(target: Path) -> None:
+    assert in_child(publish_one, str(target), fault="results.publish.before_move") == KILLED
+
+    with Draft(str(target), "error", "a") as draft:
+        assert os.listdir(draft.tasks) == []
