@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 import pytest
 
 VARIABLE: Final = "MILLRACE_TEST_WITHOUT"
-NAMES: Final = ("root", "mounts", "namespaces", "openssl", "kernels", "tpcds", "go")
+NAMES: Final = ("root", "mounts", "namespaces", "openssl", "kernels", "tpcds", "go", "s3")
 
 
 def lacking(name: str, why: str) -> NoReturn:
