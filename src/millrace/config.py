@@ -152,6 +152,14 @@ class Config(FixedLimits):
     stream_quiet: Duration = "10s"
     """An `availableNow` query ends if no journal got rows for this long."""
 
+    # Questions in SQL that are asked on the pages of `millrace ui`.
+    page_question_wait: Duration = "30s"
+    """A question that has no answer after this time is ended."""
+    page_question_bytes: int = 1 * GIB
+    """Memory of a question, beside the system tables that it reads."""
+    page_question_rows_max: int = 10_000
+    """Rows of an answer; the page shows the first 500."""
+
     # Tables of databases.
     database_wait: Duration = "30s"
     """For so long a database that does not answer is asked again, and a call to it may take."""

@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import Final
 
 _STEP: Final = 1024
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _LETTERS_PER_SLIP: Final = 4
 """Names are near if they differ by at most one slip of the keyboard in so many letters."""
 _LISTED_MAX: Final = 12
@@ -37,6 +38,20 @@ def human_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= _STEP
     return f"{count:.1f} TiB"
+
+
+def human_seconds(value: float) -> str:
+    """A length of time in its largest two units: 3725 is '1 h 02 min'."""
+    if value < 1:
+        return f"{value * 1000:,.0f} ms"
+    if value < _MINUTE:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
+    if whole < _DAY:
+        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} min"
+    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
 
 
 def counted(count: int, what: str) -> str:

@@ -23,11 +23,18 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from millrace.errors import MillraceError
-from millrace.page.change_marks import AGAIN_S, LOOK_S, change_mark
+from millrace.page.change_marks import AGAIN_S, LOOK_S, ChangeWatch
 from millrace.page.exposition import exposed
 from millrace.page.page_gate import PageGate
 from millrace.page.templating import ASSETS, page
-from millrace.page.views import job_views, journal_views, read_views, run_views, workspace_views
+from millrace.page.views import (
+    job_views,
+    journal_views,
+    read_views,
+    run_views,
+    step_views,
+    workspace_views,
+)
 from millrace.page.views.look import Look, NotThere, Values
 from millrace.page.views.run_views import RunMemory
 from millrace.page.views.workspace_views import Doctor
@@ -66,7 +73,7 @@ def page_app(source: PageSource, token: str | None) -> Starlette:
     return Starlette(
         routes=[
             *routes,
-            Route("/events", partial(_events, source)),
+            Route("/events", partial(_events, source, ChangeWatch(source.workspace))),
             Route(f"{ASSETS}/{{version}}/{{name}}", _asset),
             Route("/healthz", _healthy),
             Route("/readyz", partial(_ready, source)),
@@ -128,7 +135,7 @@ def _journal_pages() -> dict[str, tuple[str, str, Show]]:
         "/jobs/{job}/steps/{step}": (
             "step.html",
             "Jobs",
-            lambda look, of: job_views.step_page(look, of["job"], of["step"]),
+            lambda look, of: step_views.step_page(look, of["job"], of["step"]),
         ),
         "/journals": ("journals.html", "Journals", lambda look, _: journal_views.list_page(look)),
         "/journal/{journal:path}": (
@@ -181,16 +188,16 @@ async def _not_found(source: PageSource, request: Request, error: Exception) -> 
     return _problem(about, "Not there", f"there is no page {request.url.path}", error.status_code)
 
 
-async def _events(source: PageSource, request: Request) -> Response:
+async def _events(source: PageSource, watch: ChangeWatch, request: Request) -> Response:
     """Says that something changed, as server-sent events, until the browser goes away."""
 
     async def changes() -> AsyncIterator[str]:
-        seen, silent = await run_in_threadpool(change_mark, source.workspace.store), 0.0
+        seen, silent = await run_in_threadpool(watch.mark), 0.0
         yield ": looking\n\n"
         while not (source.stopping.is_set() or await request.is_disconnected()):
             await asyncio.sleep(LOOK_S)
             silent += LOOK_S
-            mark = await run_in_threadpool(change_mark, source.workspace.store)
+            mark = await run_in_threadpool(watch.mark)
             if mark != seen or silent >= AGAIN_S:
                 seen, silent = mark, 0.0
                 yield "data: changed\n\n"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final
 
-from millrace.text import human_bytes
+from millrace.text import human_bytes, human_seconds
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _CELL_MAX: Final = 400
+_CENT: Final = 0.01
 _TONES: Final = {
     "finished": "ok",
     "ok": "ok",
@@ -41,18 +43,7 @@ def size(value: float | None) -> str:
 
 def seconds(value: float | None) -> str:
     """A length of time in its largest two units."""
-    if value is None:
-        return ""
-    if value < 1:
-        return f"{value * 1000:,.0f} ms"
-    if value < _MINUTE:
-        return f"{value:.1f} s"
-    whole = round(value)
-    if whole < _HOUR:
-        return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
-    if whole < _DAY:
-        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} min"
-    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+    return "" if value is None else human_seconds(value)
 
 
 def rate(value: float | None) -> str:
@@ -76,7 +67,9 @@ def dollars(value: float | None) -> str:
     """An amount of money."""
     if value is None:
         return ""
-    return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
+    if value >= 1 or value == 0:
+        return f"${value:,.2f}"
+    return f"${value:.4f}" if value >= _CENT else f"${Decimal(f'{value:.2g}'):f}"
 
 
 def moment(value: datetime | int | None) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from millrace.system.call_tables import CALLS, CHARGES
 from millrace.system.file_tables import FILES
-from millrace.system.job_tables import CALLS, DEAD_LETTERS, EVENTS, JOBS, STEPS
+from millrace.system.job_tables import DEAD_LETTERS, EVENTS, JOBS, STEPS
 from millrace.system.journal_tables import GROUPS, JOURNALS, OPEN_TRANSACTIONS
 from millrace.system.read_tables import CHECKPOINTS, SESSIONS
 from millrace.system.shuffle_tables import PARTITIONS, RUNS, STAGES, TASKS
@@ -21,6 +22,7 @@ TABLES: Final[dict[str, SystemTable]] = {
         JOBS,
         STEPS,
         CALLS,
+        CHARGES,
         DEAD_LETTERS,
         EVENTS,
         JOURNALS,

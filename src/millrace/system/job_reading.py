@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
+
+import pyarrow as pa
 
 from millrace.errors import JournalUnknown
 from millrace.journal.core.journal_names import JournalChoice
@@ -16,8 +18,10 @@ from millrace.pipeline.core.job_record import JobRecord
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_status import JobStatus, job_status, running
 from millrace.system.resting_workspace import RestingWorkspace
+from millrace.system.system_table import Asked
 
 _RUNS: Final = f"{hops.ROOT}/*/runs"
+_READ_ROWS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +38,21 @@ def names_of_jobs(workspace: RestingWorkspace) -> list[str]:
     if not workspace.has_journals():
         return []
     with workspace.pages() as pages:
-        found = pages.names_like(_RUNS, within=hops.ROOT)
+        return _job_names(pages.names_like(_RUNS, within=hops.ROOT))
+
+
+def newest_jobs(workspace: RestingWorkspace) -> list[str]:
+    """The jobs, those first whose first run was last."""
+    if not workspace.has_journals():
+        return []
+    with workspace.pages() as pages:
+        return _job_names(pages.names_like(_RUNS, within=hops.ROOT, order="created"))
+
+
+def _job_names(names: Sequence[str]) -> list[str]:
+    """The jobs that these journals belong to; those of steps are left out."""
     depth = hops.runs_journal("x").count("/")
-    return [_job_of(name) for name in found if name.count("/") == depth]
+    return [_job_of(name) for name in names if name.count("/") == depth]
 
 
 def names_of_running_jobs(workspace: RestingWorkspace) -> frozenset[str]:
@@ -70,6 +86,28 @@ def seen_runs(workspace: RestingWorkspace, name: str) -> Iterator[SeenJob]:
     with workspace.journals(alone) as journals:
         history = _opened(workspace, journals, name)
         yield SeenJob(history, history.record() or JobRecord(name), journals)
+
+
+def names_asked(workspace: RestingWorkspace, asked: Asked) -> list[str]:
+    """The job that is asked for, or all."""
+    wanted = asked.text("job")
+    return [wanted] if wanted is not None else names_of_jobs(workspace)
+
+
+def all_stored(
+    journals: RestingJournals, name: str, offset: int | None = None
+) -> Iterator[pa.Table]:
+    """Stored rows of a journal from an offset on; nothing if there is no such journal."""
+    if not journals.knows(name):
+        return
+    at = int(journals.start_offset(name)) if offset is None else offset
+    while True:
+        fetched = journals.read(name, at, rows_max=_READ_ROWS)
+        if fetched.num_rows:
+            yield fetched.stored()
+        if fetched.next_offset >= fetched.end_offset or fetched.next_offset == at:
+            return
+        at = int(fetched.next_offset)
 
 
 def status_of_job(workspace: RestingWorkspace, name: str) -> JobStatus:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from millrace.engine.questions.table_question import ask
+from millrace.engine.questions.table_question import Answer, QuestionLimits, ask
 from millrace.errors import UserError
 from millrace.names import existing
 from millrace.system.catalog import TABLES
@@ -30,13 +30,17 @@ class SystemTables:
 
     def ask(self, question: str) -> pa.Table:
         """The answer to a question in DuckDB's SQL."""
+        return self.ask_within(question, None).rows
+
+    def ask_within(self, question: str, limits: QuestionLimits | None) -> Answer:
+        """The answer to a question that may take so much."""
 
         def read(name: str, equal: Mapping[str, Any]) -> pa.Table:
             table = table_named(name)
             fitting = {key: value for key, value in equal.items() if table.fits(key, value)}
             return table.rows(self.workspace, Asked(equal=fitting))
 
-        return ask(question, _KEYS, read)
+        return ask(question, _KEYS, read, limits)
 
 
 def table_named(name: str) -> SystemTable:

@@ -21,6 +21,7 @@ from millrace.journal.core.journal_names import JournalChoice
 from millrace.journal.embedded import journals_at_rest
 from millrace.journal.embedded.journals_at_rest import RestingJournals, RestingPlace
 from millrace.journal.embedded.ledger.ledger_pages import LedgerPages, ledger_pages
+from millrace.journal.ledger_log.decision_log import DecisionLog
 from millrace.journal.ledger_log.log_replica import LogReplica
 from millrace.journal.ledger_log.store_disk import StoreDisk
 from millrace.storage.scratch import own_folder, scratch_folder
@@ -43,6 +44,8 @@ class RestingWorkspace:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _kept: ExitStack = field(default_factory=ExitStack)
     _replica: LogReplica | None = None
+    _watched: DecisionLog | None = None
+    _watched_end: int = 0
 
     @classmethod
     def at(cls, path: str, config: Config | None = None, ledger: str | None = None) -> Self:
@@ -100,9 +103,26 @@ class RestingWorkspace:
             with self.pages() as pages:
                 pages.last_commit()
 
+    def database_end(self) -> int | None:
+        """The number of the last record of a ledger in a database; None if it is elsewhere."""
+        kept = self.journals_are_in()
+        if not isinstance(kept, LogJournals) or kept.ledger == broker_address.FILES:
+            return None
+        with self._lock:
+            if self._watched is None:
+                self._watched = broker_address.decision_log(
+                    self.store, self.id, kept.ledger, self.config
+                )
+            numbers = self._watched.numbers(self._watched_end)
+            self._watched_end = max([self._watched_end, *numbers])
+            return self._watched_end
+
     def close(self) -> None:
         """Remove what was kept on this host's disk."""
         with self._lock:
+            if self._watched is not None:
+                self._watched.close()
+            self._watched = None
             if self._replica is not None:
                 self._replica.close()
             self._replica = None

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millrace.engine.questions.table_question import Equalities, ask
+from millrace.engine.questions.table_question import Equalities, QuestionLimits, ask
 from millrace.errors import UserError
 
 KEYS = {"calls": ("job", "step"), "runs": ("run",)}
@@ -23,7 +23,7 @@ def asked(question: str) -> tuple[list[Any], dict[str, Equalities]]:
         seen[name] = equal
         return CALLS if name == "calls" else RUNS
 
-    return list(ask(question, KEYS, read).to_pydict().values()), seen
+    return list(ask(question, KEYS, read).rows.to_pydict().values()), seen
 
 
 def test_only_tables_that_are_named_are_read() -> None:
@@ -91,3 +91,75 @@ def test_names_of_a_with_are_not_taken_for_tables() -> None:
 
     assert answer == [[7]]
     assert seen == {}
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "read"),
+    [
+        ("WITH runs AS (SELECT * FROM runs WHERE run > 1) SELECT run FROM runs", [[2]], {"runs"}),
+        (
+            "WITH a AS (FROM runs), runs AS (SELECT run + 1 AS run FROM a) FROM runs",
+            [[2, 3]],
+            {"runs"},
+        ),
+        ("SELECT (WITH runs AS (SELECT 9 AS run) SELECT max(run) FROM runs) AS n", [[9]], set()),
+        (
+            (
+                "WITH RECURSIVE runs AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM runs WHERE n < 3) "
+                "SELECT n FROM runs"
+            ),
+            [[1, 2, 3]],
+            set(),
+        ),
+        (
+            (
+                "SELECT r.run FROM runs r WHERE EXISTS (WITH runs AS (SELECT 2 AS n) "
+                "SELECT 1 FROM runs WHERE n = r.run)"
+            ),
+            [[2]],
+            {"runs"},
+        ),
+    ],
+)
+def test_a_name_is_a_with_where_that_is_seen_and_else_a_table(
+    question: str, answer: list[Any], read: set[str]
+) -> None:
+    found, seen = asked(question)
+
+    assert (found, set(seen)) == (answer, read)
+
+
+def test_tables_are_pivoted() -> None:
+    jobs, *dollars = asked("PIVOT calls ON step USING sum(usd) GROUP BY job")[0]
+    assert dict(zip(jobs, zip(*dollars, strict=True), strict=True)) == {
+        "a": (1.0, 2.0),
+        "b": (4.0, None),
+    }
+    answer, seen = asked("SELECT * FROM calls PIVOT (sum(usd) FOR step IN ('x')) WHERE job = 'a'")
+    assert (answer, seen) == ([["a"], [1.0]], {"calls": {}})
+
+
+LIMITS = QuestionLimits(seconds=0.3, memory_bytes=64 * 1024 * 1024, rows_max=1_000)
+HARD = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
+
+
+@pytest.mark.parametrize(
+    ("question", "found"),
+    [
+        (HARD, "takes too long"),
+        ("SELECT list(range) FROM range(100000000)", "too much memory|takes too long"),
+    ],
+)
+def test_a_question_beyond_its_limits_ends(question: str, found: str) -> None:
+    with pytest.raises(UserError, match=found) as raised:
+        ask(question, KEYS, lambda *_: RUNS, LIMITS)
+
+    assert "to fix:" in str(raised.value)
+
+
+@pytest.mark.parametrize(("rows", "is_cut"), [(999, False), (1_000, False), (1_001, True)])
+def test_an_answer_is_cut_behind_its_last_row(rows: int, *, is_cut: bool) -> None:
+    answer = ask(f"SELECT range AS n FROM range({rows})", KEYS, lambda *_: RUNS, LIMITS)
+
+    assert (answer.rows.num_rows, answer.is_cut) == (min(rows, 1_000), is_cut)
+    assert answer.rows["n"].to_pylist() == list(range(min(rows, 1_000)))

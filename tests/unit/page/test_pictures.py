@@ -86,9 +86,10 @@ def test_lengths_of_time_and_sums_of_money_are_short() -> None:
         "1 h 01 min",
         "2 d 7 h",
     ]
-    assert [page_texts.dollars(d) for d in (0, 0.00123, 12.5, None)] == [
+    assert [page_texts.dollars(d) for d in (0, 0.00123, 0.0000031, 12.5, None)] == [
         "$0.00",
         "$0.0012",
+        "$0.0000031",
         "$12.50",
         "",
     ]

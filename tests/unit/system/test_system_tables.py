@@ -22,9 +22,9 @@ from millrace.pipeline.core import hops
 from millrace.pipeline.paid.call_records import Totals
 from millrace.pipeline.run.job_status import job_status
 from millrace.storage.local import LocalStore
+from millrace.system.call_tables import last_call_rows
 from millrace.system.catalog import TABLES
 from millrace.system.job_reading import seen_job
-from millrace.system.job_tables import last_call_rows
 from millrace.system.questions import SystemTables
 from millrace.system.resting_workspace import RestingWorkspace
 from millrace.system.system_table import Asked

@@ -1,11 +1,15 @@
 """A question in DuckDB's SQL over tables that are read when the question names them.
 
-Invariant: a question reads nothing but these tables: no file, no network, no extension.
+Invariant: a question reads nothing but these tables: no file, no network, no extension. With limits
+it ends in time, within its memory and without a file on the disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,11 +25,39 @@ from millrace.names import existing
 Equalities = Mapping[str, Any]
 """Values that columns of a table must have, so that other rows need not be read."""
 ReadTable = Callable[[str, Equalities], pa.Table]
+_READING: Final = (
+    exp.Query,
+    exp.Describe,
+    exp.Summarize,
+    exp.Subquery,
+    exp.Show,
+    exp.Pivot,
+)
+_BATCH_ROWS: Final = 2_000
 _SETTINGS: Final = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionLimits:
+    """How much a question may take."""
+
+    seconds: float
+    memory_bytes: int
+    rows_max: int
+    """Rows of the answer; what is beyond them is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a question."""
+
+    rows: pa.Table
+    is_cut: bool = False
+    """Whether there are more rows than a limit allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +68,89 @@ class NamedTable:
     equal: Equalities
 
 
-def ask(question: str, keys: Mapping[str, Collection[str]], read: ReadTable) -> pa.Table:
+def ask(
+    question: str,
+    keys: Mapping[str, Collection[str]],
+    read: ReadTable,
+    limits: QuestionLimits | None = None,
+) -> Answer:
     """The answer to a question.
 
     Args:
         question: one query.
         keys: the tables there are, each with the columns that `read` can choose rows by.
         read: the rows of a table.
+        limits: how much the question may take; None for the one of who asks on this host.
     """
     named = _named_tables(question, keys)
-    with duckdb.connect(":memory:", config=dict(_SETTINGS)) as connection:
+    until = None if limits is None else time.monotonic() + limits.seconds
+    with duckdb.connect(":memory:", config=_settings(limits)) as connection:
         for table in named:
             connection.register(table.name, read(table.name, table.equal))
+            if until is not None and limits is not None and time.monotonic() > until:
+                raise _too_long(limits)
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET lock_configuration = true")
         try:
-            return connection.sql(question).to_arrow_table()
+            with _ended_at(connection, until):
+                return _answer(connection.sql(question), limits)
+        except duckdb.InterruptException as error:
+            assert limits is not None, "nothing else interrupts"
+            raise _too_long(limits) from error
+        except duckdb.OutOfMemoryException as error:
+            raise UserError(
+                f"the question needs too much memory\n  found: {_first_lines(error)}\n"
+                "  to fix: group or filter more, or ask with `millrace sql`"
+            ) from error
         except duckdb.Error as error:
             raise UserError(
                 f"the question cannot be answered\n  found: {_first_lines(error)}\n"
                 f"  to fix: the tables are {', '.join(sorted(keys))}; "
                 "`DESCRIBE SELECT * FROM calls` shows columns"
             ) from error
+
+
+def _settings(limits: QuestionLimits | None) -> dict[str, str | bool | int | float | list[str]]:
+    if limits is None:
+        return dict(_SETTINGS)
+    return {**_SETTINGS, "memory_limit": f"{limits.memory_bytes}B", "temp_directory": ""}
+
+
+@contextmanager
+def _ended_at(connection: duckdb.DuckDBPyConnection, until: float | None) -> Iterator[None]:
+    """Interrupt what runs in here when its time is over."""
+    if until is None:
+        yield
+        return
+    timer = threading.Timer(max(0.0, until - time.monotonic()), connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def _answer(relation: duckdb.DuckDBPyRelation, limits: QuestionLimits | None) -> Answer:
+    if limits is None:
+        return Answer(relation.to_arrow_table())
+    batches, rows = [], 0
+    reader = relation.to_arrow_reader(_BATCH_ROWS)
+    for batch in reader:
+        batches.append(batch)
+        rows += batch.num_rows
+        if rows > limits.rows_max:
+            break
+    table = pa.Table.from_batches(batches, reader.schema)
+    return Answer(table.slice(0, limits.rows_max), rows > limits.rows_max)
+
+
+def _too_long(limits: QuestionLimits) -> UserError:
+    return UserError(
+        f"the question takes too long\n  found: no answer after {limits.seconds:g} s\n"
+        "  to fix: look rows up by a key of a table, or ask with `millrace sql`"
+    )
 
 
 def _named_tables(question: str, keys: Mapping[str, Collection[str]]) -> list[NamedTable]:
@@ -76,8 +169,7 @@ def _named_tables(question: str, keys: Mapping[str, Collection[str]]) -> list[Na
         )
     query = statements[0]
     _refuse_writing(query)
-    own = {cte.alias_or_name.lower() for cte in query.find_all(exp.CTE)}
-    uses = [table for table in query.find_all(exp.Table) if table.name.lower() not in own]
+    uses = [table for table in query.find_all(exp.Table) if not _names_a_with(table)]
     for table in uses:
         if table.name and table.name.lower() not in keys:
             raise UserError(
@@ -85,13 +177,42 @@ def _named_tables(question: str, keys: Mapping[str, Collection[str]]) -> list[Na
                 f"  found: {existing(table.name, list(keys))}\n  to fix: name one of these"
             )
     names = list(dict.fromkeys(table.name.lower() for table in uses if table.name))
-    equal = _equalities(uses, keys)
+    equal = {} if query.find(exp.Pivot) else _equalities(uses, keys)
     return [NamedTable(name, equal if len(uses) == 1 else {}) for name in names]
+
+
+def _names_a_with(table: exp.Table) -> bool:
+    """Whether a name is that of a WITH around it; within its own WITH it is the table's."""
+    name, inner = table.name.lower(), table.parent
+    while inner is not None:
+        there: exp.With | None = inner.args.get("with_")
+        if there is None:
+            inner = inner.parent
+            continue
+        for cte in there.expressions:
+            is_inside = any(cte is other for other in _around(table))
+            if is_inside and not there.recursive:
+                break
+            if cte.alias_or_name.lower() == name:
+                return True
+        inner = inner.parent
+    return False
+
+
+def _around(table: exp.Table) -> list[exp.Expr]:
+    """The parts of WITH that a name lies in."""
+    found: list[exp.Expr] = []
+    node = table.parent
+    while node is not None:
+        if isinstance(node, exp.CTE):
+            found.append(node)
+        node = node.parent
+    return found
 
 
 def _refuse_writing(query: exp.Expr) -> None:
     """A question changes nothing; all it could change would be gone with the connection."""
-    if not isinstance(query, exp.Query | exp.Describe | exp.Summarize | exp.Subquery | exp.Show):
+    if not isinstance(query, _READING):
         raise UserError(
             f"a question to the system tables is a query\n  found: {query.key.upper()}\n"
             "  to fix: give a SELECT"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -116,16 +117,18 @@ def _rows(look: Look, journals: RestingJournals, name: str, schema: pa.Schema) -
     what = f"where {column} is {value}" if column else ""
     links = {
         "text": f"read to offset {next_:,} of {end:,} {what}".strip(),
-        "before": f"?from={max(start, at - PAGE_ROWS)}&column={column}&value={value}"
-        if at > start
-        else None,
-        "after": f"?from={next_}&column={column}&value={value}" if next_ < end else None,
+        "before": _link(max(start, at - PAGE_ROWS), column, value) if at > start else None,
+        "after": _link(next_, column, value) if next_ < end else None,
     }
     return nothing | {
         "rows": rows,
         "links": links,
         "rows_note": f"committed rows from offset {at:,} on {what}".strip(),
     }
+
+
+def _link(begin: int, column: str, value: str) -> str:
+    return "?" + urlencode({"from": begin} | ({"column": column, "value": value} if column else {}))
 
 
 def _read(

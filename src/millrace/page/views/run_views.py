@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -39,22 +41,39 @@ _CHOSEN_SHOWN_MAX: Final = 20_000
 
 @dataclass(slots=True)
 class RunMemory:
-    """Rows of runs that have ended: they change no more, so each is read once by a server."""
+    """Rows of runs that have ended: they change no more, so a server reads each once.
 
-    rows: dict[int, Values] = field(default_factory=dict)
+    The least recently shown one is forgotten first.
+    """
+
+    runs_max: int = 20_000
+    rows: OrderedDict[int, Values] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def row(self, workspace: RestingWorkspace, query_id: QueryId) -> Values | None:
-        """A row of `runs`, with every column."""
-        known = self.rows.get(query_id)
-        if known is not None:
-            return known
+        """A row of `runs`, with every column, of a run that is listed now."""
+        with self._lock:
+            if query_id in self.rows:
+                self.rows.move_to_end(query_id)
+                return self.rows[query_id]
         found = run_row(workspace, query_id)
         if found is None:
             return None
         row = {column.name: found.get(column.name) for column in RUNS.columns}
         if row["state"] == "finished":
-            self.rows[query_id] = row
+            with self._lock:
+                self.rows[query_id] = row
+                if len(self.rows) > self.runs_max:
+                    self.rows.popitem(last=False)
         return row
+
+    def row_there(self, workspace: RestingWorkspace, query_id: QueryId) -> Values | None:
+        """The same, of any run; None, and forgotten, if it was dropped."""
+        if seen_run(workspace, query_id) is None:
+            with self._lock:
+                self.rows.pop(query_id, None)
+            return None
+        return self.row(workspace, query_id)
 
 
 def list_page(look: Look, memory: RunMemory) -> Values:
@@ -111,7 +130,7 @@ def _tasks_shown(stage: SeenStage) -> list[Values]:
 
 
 def _row(workspace: RestingWorkspace, memory: RunMemory, number: int) -> Values:
-    row = memory.row(workspace, QueryId(number))
+    row = memory.row_there(workspace, QueryId(number))
     if row is None:
         raise NotThere(f"there is no run {number}\n  to fix: choose one of those listed under Runs")
     return row

@@ -9,6 +9,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from millrace.config import Config
+from millrace.durations import ms
+from millrace.engine.questions.table_question import QuestionLimits
 from millrace.errors import MillraceError, UserError
 from millrace.ids import QueryId
 from millrace.page import page_texts
@@ -19,7 +22,7 @@ from millrace.page.views.run_views import RunMemory
 from millrace.storage import layout
 from millrace.system.catalog import TABLES
 from millrace.system.file_tables import file_rows
-from millrace.system.job_reading import names_of_jobs
+from millrace.system.job_reading import names_of_running_jobs, newest_jobs
 from millrace.system.questions import SystemTables
 from millrace.system.resting_workspace import RestingWorkspace
 from millrace.transport.owner import broker_address, owner_endpoint
@@ -30,6 +33,9 @@ from millrace.version import __version__
 
 Doctor = Callable[[], Sequence[Any]]
 _LATEST: Final = 8
+_NEWEST_JOBS: Final = 30
+_RUNNING_SHOWN: Final = 50
+_NAMED: Final = 3
 _ANSWER_ROWS: Final = 500
 _DAY_US: Final = 86_400_000_000
 _AGES: Final = (("to a day", _DAY_US), ("to a week", 7 * _DAY_US), ("older", None))
@@ -41,20 +47,21 @@ def overview_page(look: Look, memory: RunMemory) -> Values:
     workspace = look.workspace
     ids = workspace.store.numbers(layout.SHUFFLE)[::-1]
     runs = run_views.rows_of(workspace, memory, [QueryId(n) for n in ids[:_LATEST]])
-    names = names_of_jobs(workspace)
-    jobs = job_views.rows_of(workspace, names[:100])
+    names = newest_jobs(workspace)
+    working = sorted(names_of_running_jobs(workspace)) if names else []
+    chosen = dict.fromkeys([*working[:_RUNNING_SHOWN], *names[:_NEWEST_JOBS]])
+    jobs = job_views.rows_of(workspace, list(chosen))
     jobs.sort(key=lambda job: (job["state"] != "running", -(job["began"] or 0)))
     journals, reason = None, look.no_journals()
     if reason is None:
         with workspace.pages() as pages:
             journals = pages.count()
     running = [row for row in runs if row["state"] == "running"]
-    busy = [job for job in jobs if job["state"] == "running"]
     return {
         "title": "Overview",
         "name": os.path.basename(workspace.store.root.rstrip("/")) or workspace.store.root,
-        "about": _now_text(len(running), [job["job"] for job in busy]),
-        "running": bool(running or busy),
+        "about": _now_text(len(running), working),
+        "running": bool(running or working),
         "figures": [
             ("runs", page_texts.number(len(ids)), ""),
             ("jobs", page_texts.number(len(names)), ""),
@@ -62,14 +69,15 @@ def overview_page(look: Look, memory: RunMemory) -> Values:
         ],
         "runs": runs,
         "more_runs": len(ids) if len(ids) > len(runs) else None,
-        "jobs": jobs[:_LATEST],
+        "jobs": jobs[: max(_LATEST, len(working[:_RUNNING_SHOWN]))],
         "more_jobs": len(names) if len(names) > _LATEST else None,
         "no_jobs": reason or "No job ran here yet.",
     }
 
 
 def _now_text(runs: int, jobs: Sequence[str]) -> str:
-    parts = [f"job {name}" for name in jobs[:3]]
+    parts = [f"job {name}" for name in jobs[:_NAMED]]
+    parts += [f"{len(jobs) - _NAMED} more jobs"] if len(jobs) > _NAMED else []
     if runs:
         parts.append("a query" if runs == 1 else f"{runs} queries")
     return f"Running now: {', '.join(parts)}." if parts else "Nothing runs now."
@@ -184,18 +192,28 @@ def question_page(look: Look) -> Values:
         return values
     began = time.monotonic()
     try:
-        answer = SystemTables(look.workspace).ask(question)
+        found = SystemTables(look.workspace).ask_within(question, _limits(look.workspace.config))
     except (UserError, MillraceError) as error:
         return values | {"problem": str(error)}
     took = page_texts.seconds(time.monotonic() - began)
+    answer = found.rows
     more = f", the first {_ANSWER_ROWS} are shown" if answer.num_rows > _ANSWER_ROWS else ""
+    least = " or more" if found.is_cut else ""
     shown = answer.slice(0, _ANSWER_ROWS)
     return values | {
         "names": list(answer.schema.names),
         "rows": list(zip(*(column.to_pylist() for column in shown.columns), strict=True)),
         "numbers": {f.name for f in answer.schema if _is_number(f.type)},
-        "note": f"{answer.num_rows:,} rows in {took}{more}.",
+        "note": f"{answer.num_rows:,} rows{least} in {took}{more}.",
     }
+
+
+def _limits(config: Config) -> QuestionLimits:
+    return QuestionLimits(
+        seconds=ms(config.page_question_wait) / 1000,
+        memory_bytes=config.page_question_bytes,
+        rows_max=config.page_question_rows_max,
+    )
 
 
 def _is_number(kind: pa.DataType) -> bool:

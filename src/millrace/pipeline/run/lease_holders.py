@@ -59,10 +59,11 @@ def life_of(holder: str) -> HolderLife:
     pid = int(process[2])
     if pid == os.getpid():
         return HolderLife.ALIVE if holder in _KEPT else HolderLife.UNKNOWN
-    return HolderLife.ALIVE if _is_running(pid) else HolderLife.DEAD
+    return HolderLife.ALIVE if is_running(pid) else HolderLife.DEAD
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Whether a process of this host runs."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

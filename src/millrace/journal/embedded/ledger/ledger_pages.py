@@ -119,10 +119,10 @@ class LedgerPages:
         query = "SELECT j.* FROM json_each(?1) w CROSS JOIN journals j ON j.name = w.value"
         return [_journal(row) for row in self._db.execute(query, (json.dumps(list(names)),))]
 
-    def names_like(self, pattern: str, *, within: str) -> list[str]:
+    def names_like(self, pattern: str, *, within: str, order: JournalOrder = "name") -> list[str]:
         """Names below `within` that fit a pattern of GLOB. Passes all names there."""
         begin, above = JournalChoice(prefixes=(within,)).spans()[-1]
-        query = "SELECT name FROM journals WHERE name >= ? AND name < ? AND name GLOB ? ORDER BY 1"
+        query = f"SELECT name FROM journals WHERE {_LIKE} ORDER BY {_ORDERS[order]}"  # noqa: S608 - texts here
         return [row[0] for row in self._db.execute(query, (begin, above, pattern))]
 
     def sizes(self, ids: Sequence[JournalId]) -> dict[JournalId, StoredSize]:
@@ -198,6 +198,7 @@ def ledger_pages(path: str) -> Iterator[LedgerPages]:
         yield LedgerPages(db)
 
 
+_LIKE: Final = "name >= ? AND name < ? AND name GLOB ?"
 _COUNT: Final = "SELECT count(*) FROM journals WHERE name >= ? AND name < ?"
 _SIZES: Final = """
 SELECT r.journal, sum(r.bytes), sum(r.row_count), count(*)

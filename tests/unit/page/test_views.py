@@ -1,0 +1,135 @@
+"""Values of pages: what they show of many jobs, of runs that were dropped, and their links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pyarrow as pa
+import pytest
+from tests.unit.pipeline.played_kit import Played
+
+import millrace as mr
+from millrace.ids import QueryId
+from millrace.journal.broker import Broker
+from millrace.page import change_marks
+from millrace.page.change_marks import ChangeWatch, change_mark
+from millrace.page.views import journal_views, run_views, workspace_views
+from millrace.page.views.look import Look, NotThere
+from millrace.page.views.run_views import RunMemory
+from millrace.pipeline.core import hops
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_record import RECORDED, JobRecord
+from millrace.pipeline.report.run_history import RunHistory
+from millrace.system.resting_workspace import RestingWorkspace
+from millrace.workspace import runtime_of
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[mr.Workspace]:
+    with mr.open(tmp_path / "mill", create=True) as ws:
+        yield ws
+
+
+@pytest.fixture
+def resting(workspace: mr.Workspace) -> Iterator[RestingWorkspace]:
+    with RestingWorkspace.at(workspace.path) as there:
+        yield there
+
+
+def begin_jobs(broker: Broker, count: int) -> None:
+    for number in range(count):
+        history = RunHistory.begin(broker, f"job{number:03}")
+        history.add(started(f"job{number:03}"))
+
+
+def started(name: str) -> JobEvent:
+    return JobEvent(
+        at_us=1,
+        run=1,
+        happened=JobEventKind.STARTED,
+        detail={RECORDED: JobRecord(name).to_json()},
+    )
+
+
+def test_a_job_that_runs_is_on_the_overview_however_many_there_are(
+    workspace: mr.Workspace, resting: RestingWorkspace
+) -> None:
+    broker = runtime_of(workspace).joined_broker()
+    begin_jobs(broker, 60)
+    begin = workspace_views.overview_page(Look(resting), RunMemory())
+    broker.acquire(hops.run_lease("job000"), "a test", lease_ms=600_000)
+
+    page = workspace_views.overview_page(Look(resting), RunMemory())
+
+    assert begin["about"] == "Nothing runs now."
+    assert (page["about"], page["running"]) == ("Running now: job job000.", True)
+    assert page["jobs"][0]["job"] == "job000"
+    assert page["more_jobs"] == 60
+
+
+def test_a_run_that_was_dropped_is_not_shown_from_memory(
+    workspace: mr.Workspace, resting: RestingWorkspace
+) -> None:
+    memory = RunMemory()
+    memory.rows[7] = {"run": 7, "state": "finished"}
+
+    with pytest.raises(NotThere, match="no run 7"):
+        run_views.run_page(Look(resting), memory, 7)
+
+    assert 7 not in memory.rows
+    assert workspace.path
+
+
+def test_a_server_remembers_a_limited_number_of_runs(
+    workspace: mr.Workspace, resting: RestingWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_views, "run_row", lambda _, n: {"run": n, "state": "finished"})
+    memory = RunMemory(runs_max=3)
+
+    for number in (1, 2, 3, 1, 4):
+        memory.row(resting, QueryId(number))
+
+    assert set(memory.rows) == {3, 1, 4}, "2 was shown longest ago"
+    assert workspace.path
+
+
+@pytest.mark.parametrize("value", ["a&from=0", "x y", "50%", "é#?"])
+def test_links_of_a_journal_keep_what_was_asked(
+    workspace: mr.Workspace, resting: RestingWorkspace, value: str
+) -> None:
+    names = pa.schema([("a&b", pa.string())])
+    workspace.journals.create("names", names)
+    workspace.journals.append("names", pa.table({"a&b": [value] * 120}, schema=names))
+
+    asked = {"column": "a&b", "value": value, "from": "10"}
+    page = journal_views.journal_page(Look(resting, asked), "names")
+
+    for link, begin in (("before", "0"), ("after", "60")):
+        assert parse_qs(page["links"][link].removeprefix("?")) == {
+            "from": [begin],
+            "column": ["a&b"],
+            "value": [value],
+        }
+
+
+def test_a_change_is_marked_and_pages_share_a_look(
+    workspace: mr.Workspace, resting: RestingWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = change_mark(resting)
+    assert change_mark(resting) == before
+
+    Played.started(runtime_of(workspace).joined_broker())
+
+    assert change_mark(resting) != before
+    looks: list[RestingWorkspace] = []
+
+    def look(at: RestingWorkspace) -> tuple[()]:
+        looks.append(at)
+        return ()
+
+    monkeypatch.setattr(change_marks, "change_mark", look)
+    watch = ChangeWatch(resting)
+    assert [watch.mark() for _ in range(5)] == [()] * 5
+    assert len(looks) == 1
