@@ -2,9 +2,10 @@
 
 python benchmarks/ui.py [--rounds 5] [--small]
 
-The workspace has 1M records of calls, 100,000 journals, 10,000 runs and two stages of 50,000
-partitions. Each round starts a server and asks for every page once: the first time a page is made
-is the time that counts. The peer of the last measure is the same work with no page open.
+The workspace has 1M records of calls and 1M charges, 100,000 journals, 500 jobs, 10,000 runs, two
+stages of 50,000 partitions and a coordinated read of 2,000 journals. Each round starts a server and
+asks for every page once: the first time a page is made is the time that counts. The peer of the
+last measure is the same work with no page open.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from millrace.journal.broker import Broker
 from millrace.pipeline.core import hops, job_events
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_record import RECORDED, JobPart, JobRecord
-from millrace.pipeline.paid import call_records
+from millrace.pipeline.paid import call_records, charges
 from millrace.shuffle import runs
 from millrace.shuffle.manifest import Choice, Manifest
 from millrace.storage.local import LocalStore
@@ -59,6 +60,7 @@ PAGES = (
     "/journals?order=rows",
     "/journal/many/00042",
     "/reads",
+    "/reads/totals",
     "/workspace",
     "/ask",
 )
@@ -69,6 +71,35 @@ def make_journals(broker: Broker, count: int) -> None:
         names = [f"many/{n:05}" for n in range(begin, min(begin + 5_000, count))]
         broker.create_many(names, ROWS)
     broker.append("many/00042", pa.table({"n": list(range(1_000))}))
+
+
+def make_jobs(broker: Broker, count: int) -> None:
+    """Jobs that ran once and are at rest."""
+    for number in range(count):
+        name = f"other{number:04}"
+        broker.create(hops.runs_journal(name), job_events.SCHEMA)
+        started = JobEvent(
+            at_us=time.time_ns() // 1000,
+            run=1,
+            happened=JobEventKind.STARTED,
+            detail={RECORDED: JobRecord(name).to_json()},
+        )
+        broker.append(hops.runs_journal(name), job_events.to_rows([started]))
+
+
+def make_read(ws: mr.Workspace, journals: int) -> None:
+    """A coordinated read of many journals, with a checkpoint that a session committed."""
+    names = [f"shop/{n:05}" for n in range(journals)]
+    broker = runtime_of(ws).joined_broker()
+    broker.create_many(names, ROWS)
+    for name in names[:50]:
+        broker.append(name, pa.table({"n": list(range(100))}))
+    read = mr.CoordinatedRead("totals", [mr.Binding(name="shops", prefix="shop", key=["n"])])
+    with ws.reads(read, members=2) as session:
+        while (checkpoint := session.next_checkpoint(timeout=5)) is not None:
+            for member in range(2):
+                session.read(member, checkpoint)
+            session.commit(checkpoint)
 
 
 def record() -> JobRecord:
@@ -112,6 +143,10 @@ def make_calls(broker: Broker, count: int) -> None:
             numbers = np.arange(begin, begin + rows)
             broker.append(source, pa.table({"n": numbers}))
             broker.append(name, call_rows(schema, numbers))
+    broker.create(hops.charges_journal(JOB, "caption"), charges.SCHEMA)
+    for begin in range(0, count, 20_000):
+        numbers = np.arange(begin, min(begin + 20_000, count))
+        broker.append(hops.charges_journal(JOB, "caption"), charge_rows(numbers))
 
 
 def call_rows(schema: pa.Schema, numbers: np.ndarray[Any, Any]) -> pa.Table:
@@ -129,11 +164,30 @@ def call_rows(schema: pa.Schema, numbers: np.ndarray[Any, Any]) -> pa.Table:
             columns.append(pa.array(given[field.name], field.type))
         elif field.name == "kind":
             columns.append(pa.array(["intent"] * len(numbers)))
+        elif pa.types.is_binary(field.type):
+            columns.append(pa.array([b""] * len(numbers), field.type))
         elif field.nullable:
             columns.append(pa.nulls(len(numbers), field.type))
         else:
             columns.append(pa.array(np.zeros_like(numbers)).cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def charge_rows(numbers: np.ndarray[Any, Any]) -> pa.Table:
+    now = time.time_ns() // 1000
+    given: dict[str, Any] = {
+        "at_us": now + numbers * 1_000,
+        "offset": numbers,
+        "attempt": np.ones_like(numbers),
+        "nano_usd": np.full_like(numbers, 250_000),
+        "latency_us": 400_000 + numbers % 1_000 * 100,
+        "error": ["TimeoutError" if n % 1_000 == 0 else "" for n in numbers.tolist()],
+    }
+    columns = []
+    for field in charges.SCHEMA:
+        other = [""] * len(numbers) if pa.types.is_string(field.type) else np.zeros_like(numbers)
+        columns.append(pa.array(given.get(field.name, other), field.type))
+    return pa.Table.from_arrays(columns, schema=charges.SCHEMA)
 
 
 def make_runs(store: LocalStore, count: int, partitions: int) -> tuple[int, int]:
@@ -278,6 +332,8 @@ def main() -> None:
             broker = runtime_of(ws).joined_broker()
             make_journals(broker, 100_000 // part)
             make_calls(broker, 1_000_000 // part)
+            make_jobs(broker, 500 // part)
+            make_read(ws, 2_000 // part)
             run, wide = make_runs(LocalStore(ws.path), 10_000 // part, 50_000 // part)
         pages = [page.format(run=run, wide=wide) for page in PAGES]
         if given.small:

@@ -12,6 +12,7 @@ import uvicorn
 from millrace.errors import UserError
 from millrace.page.page_app import PageSource, page_app
 from millrace.page.page_gate import TOKEN, is_loopback, new_token
+from millrace.page.warm_up import warm_up
 from millrace.wakeup import WorkerThread
 
 _START_S_MAX: Final = 30.0
@@ -45,15 +46,18 @@ class PageServer:
         given = self._socket.getsockname()[1]
         needed = token or (None if is_loopback(host) else new_token())
         self.place = PagePlace(host, given, needed)
+        app = page_app(source, needed)
         config = uvicorn.Config(
-            page_app(source, needed),
+            app,
             log_level="warning",
             access_log=False,
             lifespan="off",
             server_header=False,
             timeout_graceful_shutdown=_SHUTDOWN_S,
         )
+        config.load()
         self._server = uvicorn.Server(config)
+        warm_up(app, needed)
         self._thread: WorkerThread | None = None
 
     def run(self) -> None:

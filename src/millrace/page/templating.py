@@ -33,6 +33,7 @@ def _environment() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
+        auto_reload=False,
     )
     made.filters |= {
         "number": page_texts.number,
@@ -62,6 +63,13 @@ def page(template: str, values: Mapping[str, Any]) -> str:
     now = datetime.now(tz=UTC)
     defaults = {"now": now, "saved": None, "live": True, "here": "", "url": "", "where": ""}
     return _environment().get_template(template).render({**defaults, **values})
+
+
+def compile_all() -> None:
+    """Read and compile every template."""
+    made = _environment()
+    for name in made.list_templates(extensions=("html",)):
+        made.get_template(name)
 
 
 def style() -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from millrace.engine.questions.table_question import Answer, QuestionLimits, ask
+from millrace.engine.questions.table_question import TableAnswer, QuestionLimits, ask
 from millrace.errors import UserError
 from millrace.names import existing
 from millrace.system.catalog import TABLES
@@ -32,7 +32,7 @@ class SystemTables:
         """The answer to a question in DuckDB's SQL."""
         return self.ask_within(question, None).rows
 
-    def ask_within(self, question: str, limits: QuestionLimits | None) -> Answer:
+    def ask_within(self, question: str, limits: QuestionLimits | None) -> TableAnswer:
         """The answer to a question that may take so much."""
 
         def read(name: str, equal: Mapping[str, Any]) -> pa.Table:

@@ -105,8 +105,8 @@ def test_names_of_a_with_are_not_taken_for_tables() -> None:
         ("SELECT (WITH runs AS (SELECT 9 AS run) SELECT max(run) FROM runs) AS n", [[9]], set()),
         (
             (
-                "WITH RECURSIVE runs AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM runs WHERE n < 3) "
-                "SELECT n FROM runs"
+                "WITH RECURSIVE runs AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM runs "
+                "WHERE n < 3) SELECT n FROM runs"
             ),
             [[1, 2, 3]],
             set(),

@@ -34,6 +34,7 @@ _READING: Final = (
     exp.Pivot,
 )
 _BATCH_ROWS: Final = 2_000
+_END_S: Final = 10.0
 _SETTINGS: Final = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
@@ -52,7 +53,7 @@ class QuestionLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TableAnswer:
     """The answer to a question."""
 
     rows: pa.Table
@@ -73,7 +74,7 @@ def ask(
     keys: Mapping[str, Collection[str]],
     read: ReadTable,
     limits: QuestionLimits | None = None,
-) -> Answer:
+) -> TableAnswer:
     """The answer to a question.
 
     Args:
@@ -129,12 +130,12 @@ def _ended_at(connection: duckdb.DuckDBPyConnection, until: float | None) -> Ite
         yield
     finally:
         timer.cancel()
-        timer.join()
+        timer.join(_END_S)
 
 
-def _answer(relation: duckdb.DuckDBPyRelation, limits: QuestionLimits | None) -> Answer:
+def _answer(relation: duckdb.DuckDBPyRelation, limits: QuestionLimits | None) -> TableAnswer:
     if limits is None:
-        return Answer(relation.to_arrow_table())
+        return TableAnswer(relation.to_arrow_table())
     batches, rows = [], 0
     reader = relation.to_arrow_reader(_BATCH_ROWS)
     for batch in reader:
@@ -143,7 +144,7 @@ def _answer(relation: duckdb.DuckDBPyRelation, limits: QuestionLimits | None) ->
         if rows > limits.rows_max:
             break
     table = pa.Table.from_batches(batches, reader.schema)
-    return Answer(table.slice(0, limits.rows_max), rows > limits.rows_max)
+    return TableAnswer(table.slice(0, limits.rows_max), rows > limits.rows_max)
 
 
 def _too_long(limits: QuestionLimits) -> UserError:
