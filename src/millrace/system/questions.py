@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from millrace.engine.questions.table_question import TableAnswer, QuestionLimits, ask
+from millrace.engine.questions.table_question import QuestionLimits, TableAnswer, ask
 from millrace.errors import UserError
 from millrace.names import existing
 from millrace.system.catalog import TABLES
