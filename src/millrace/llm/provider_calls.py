@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,13 +32,13 @@ _NO_CREDIT: Final = "credit balance is too low"
 """In Anthropic's text: status and code are those of a question that it does not take."""
 _SERVER: Final = 500
 _CONNECT_S: Final = 10.0
-PATIENCE_S: Final = 600.0
-"""How long a call waits for a provider that is busy or cannot be reached."""
-
-_WAIT_S: Final = 0.5
-_WAIT_S_MAX: Final = 30.0
-_REQUESTS: Final = ("x-ratelimit-limit-requests", "anthropic-ratelimit-requests-limit")
-_TOKENS: Final = ("x-ratelimit-limit-tokens", "anthropic-ratelimit-tokens-limit")
+_REQUESTS: Final = ("x-ratelimit-{}-requests", "anthropic-ratelimit-requests-{}")
+_TOKENS: Final = (
+    "x-ratelimit-{}-tokens",
+    "anthropic-ratelimit-tokens-{}",
+    "anthropic-ratelimit-input-tokens-{}",
+)
+"""Names of headers; "limit" and "remaining" are put into them."""
 _TEXT_MAX: Final = 1_000
 
 
@@ -48,10 +46,16 @@ class RequestFailed(Exception):
     """A request had no answer. Never leaves `millrace`: steps have errors of their own."""
 
     def __init__(
-        self, text: str, *, why: Why, status: int | None = None, retry_after_s: float | None = None
+        self,
+        text: str,
+        *,
+        why: Why,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(text)
-        self.why, self.status, self.retry_after_s = why, status, retry_after_s
+        self.why, self.status, self.headers = why, status, headers or {}
+        self.retry_after_s = retry_after_s(self.headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +93,6 @@ class ProviderCalls:
         except self._httpx.HTTPError as error:
             raise self._unreachable(error) from None
         return reply_of(self._model, response, secret)
-
-    async def post_patiently(
-        self, path: str, body: Mapping[str, Any], *, key: str = "", patience_s: float
-    ) -> Reply:
-        """Ask until the provider is no longer busy, for a limited time; as it says if it does.
-
-        An answer that may be under way is not asked for again.
-        """
-        until, wait_s = time.monotonic() + patience_s, _WAIT_S
-        while True:
-            try:
-                return await self.post(path, body, key=key)
-            except RequestFailed as failed:
-                asked_s = failed.retry_after_s
-                pause_s = wait_s if asked_s is None else asked_s
-                pause_s *= 1 + random.random() / 4  # noqa: S311 - so that not all come at once
-                is_passing = failed.why in ("busy", "unreachable")
-                if not is_passing or time.monotonic() + pause_s > until:
-                    raise
-            await asyncio.sleep(pause_s)
-            wait_s = min(2 * wait_s, _WAIT_S_MAX)
 
     def _on_loop(self) -> Any:  # noqa: ANN401 - httpx may be missing
         loop = asyncio.get_running_loop()
@@ -201,7 +184,7 @@ def failure_of(model: Model, response: Any, body: object, secret: str | None) ->
         f"  to fix: {_advice(why, status, model, is_spent=is_spent)}",
         why=why,
         status=status,
-        retry_after_s=retry_after_s(response.headers),
+        headers=response.headers,
     )
 
 
@@ -215,17 +198,32 @@ def _advice(why: Why, status: int, model: Model, *, is_spent: bool) -> str:
     return "nothing, if it passes" if why == "busy" else "change the question or the parameters"
 
 
-def limits_of(headers: Mapping[str, str]) -> tuple[float | None, float | None]:
-    """The requests and the tokens per minute that a provider says that it allows."""
-    return _first(headers, _REQUESTS), _first(headers, _TOKENS)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderLimits:
+    """What a provider says that it allows per minute, and how much of it is left."""
+
+    rpm: float | None = None
+    tpm: float | None = None
+    calls_left: float | None = None
+    tokens_left: float | None = None
 
 
-def _first(headers: Mapping[str, str], names: Sequence[str]) -> float | None:
+def limits_of(headers: Mapping[str, str]) -> ProviderLimits:
+    """The limits in the headers of a response."""
+    return ProviderLimits(
+        rpm=_first(headers, _REQUESTS, "limit"),
+        tpm=_first(headers, _TOKENS, "limit"),
+        calls_left=_first(headers, _REQUESTS, "remaining"),
+        tokens_left=_first(headers, _TOKENS, "remaining"),
+    )
+
+
+def _first(headers: Mapping[str, str], names: Sequence[str], what: str) -> float | None:
     for name in names:
         with contextlib.suppress(ValueError, KeyError):
-            limit = float(headers[name])
-            if 0 < limit < float("inf"):
-                return limit
+            count = float(headers[name.format(what)])
+            if 0 <= count < float("inf") and (count or what == "remaining"):
+                return count
     return None
 
 

@@ -76,10 +76,24 @@ class Context:
             CallSpend(spend=spend, model=model, request_id=request_id, is_priced=usd is not None)
         )
 
-    def allowed(self, *, rpm: float | None = None, tpm: float | None = None) -> None:
+    def allowed(
+        self,
+        *,
+        rpm: float | None = None,
+        tpm: float | None = None,
+        calls_left: float | None = None,
+        tokens_left: float | None = None,
+    ) -> None:
         """Note how many calls and tokens per minute the provider says that it allows.
 
-        All workers keep to the least of this and the `limits=` of the step.
+        All workers keep to the least of this and the `limits=` of the step. A step without limits
+        keeps to it when little is left.
+
+        Args:
+            rpm: calls per minute.
+            tpm: tokens per minute.
+            calls_left: how many calls the provider would take now.
+            tokens_left: how many tokens it would take now.
 
         Example:
             >>> context = mr.Context(job="captions", step="caption", keys=("c4",))
@@ -89,7 +103,11 @@ class Context:
             is_number = type(value) in (int, float)
             if value is not None and not (is_number and 0 < value < float("inf")):
                 raise UserError(f"allowed: {name} is {value!r}\n  to fix: give a number above 0")
-        self.noted.add(CallSpend(allowed=Allowed(rpm=rpm, tpm=tpm)))
+        for name, value in (("calls_left", calls_left), ("tokens_left", tokens_left)):
+            is_number = type(value) in (int, float)
+            if value is not None and not (is_number and 0 <= value < float("inf")):
+                raise UserError(f"allowed: {name} is {value!r}\n  to fix: give 0 or more")
+        self.noted.add(CallSpend(allowed=Allowed(rpm, tpm, calls_left, tokens_left)))
 
     @property
     def key(self) -> str:

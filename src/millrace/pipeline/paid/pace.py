@@ -6,6 +6,9 @@ workers have the same time. A worker spreads its calls from the end of its last 
 this one, so that all workers call evenly. Tokens that calls took beside those that were reserved
 are added to the next block. What a provider says that it allows, and that it is busy, is a part of
 the next row: so all workers learn it.
+
+A step without limits is free: calls pass at once, until the provider is busy or says that little is
+left of what it allows. Then they are paced by that.
 """
 
 from __future__ import annotations
@@ -32,6 +35,15 @@ _SLOWEST: Final = 0.05
 _FIRST: Final = 0.25
 _ASK_US: Final = 50_000
 _LATER: Final = 0.95
+_LITTLE: Final = 0.5
+"""With less than this part of its limits left at a provider, calls keep to these."""
+_KEPT_US: Final = 2_000_000
+"""As much as comes in this time is left at a provider, if it lets so much gather."""
+_GAP_US: Final = 100_000
+"""Between calls of a free worker behind a refusal; twice as long after each further one."""
+_GAP_US_MAX: Final = 2_000_000
+_RECENT_US: Final = 60_000_000
+"""For so long a free worker keeps to the limits that another one has found."""
 _TOKENS_GUESSED: Final = 1000.0
 """Tokens that a call is thought to take before any has ended."""
 
@@ -69,7 +81,7 @@ class PaceRow:
 class Permits:
     """The calls that one worker may make, and when."""
 
-    limits: Limits
+    limits: Limits | None = None
     dues: deque[int] = field(default_factory=deque)
     last_end_us: int = 0
     tokens_each: float = 0.0
@@ -81,12 +93,40 @@ class Permits:
     hold_us: int = 0
     """Calls are held until this time, since the provider is busy."""
     allowed: Allowed | None = None
+    most_left: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    """The most calls and tokens that the provider has said are left."""
+    is_paced: bool = False
+    """Whether a free worker has begun to keep to what the provider allows."""
+    gap_us: float = 0.0
+    """How far apart the calls of a free worker are; a little less after each answer."""
+    next_us: int = 0
+    """When the next of them may come."""
+    slowed_us: int = -_SLOWER_EACH_US
+    """When they were last put further apart."""
+    told_us: int = 0
+    """The refusal that a free worker has told the others of."""
+
+    @property
+    def own(self) -> Allowed:
+        """The limits of the step."""
+        return Allowed() if self.limits is None else Allowed(self.limits.rpm, self.limits.tpm)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether calls pass at once."""
+        return not (self.is_paced or self.own.rpm or self.own.tpm)
 
     def take(self, now_us: int) -> int | None:
         """Take the right to make a call; how long until one may be asked for again, if not now.
 
         None: a call may be made.
         """
+        if self.is_free:
+            held_us = max(self.hold_us, self.next_us) - now_us
+            if held_us > 0:
+                return min(held_us, _ASK_US)
+            self.next_us = now_us + round(self.gap_us)
+            return None
         if not self.dues:
             return _ASK_US
         wait_us = max(self.dues[0], self.hold_us) - now_us
@@ -96,20 +136,49 @@ class Permits:
         return None
 
     def needs_more(self, now_us: int) -> bool:
-        """Whether it is time for the next block."""
+        """Whether it is time for the next row: a block, or news for other free workers."""
+        if self.is_free:
+            return self.refused_us > self.told_us
         return self.last_end_us - now_us < BLOCK_US
+
+    def on_look(self, last: PaceRow, now_us: int) -> None:
+        """What other workers found, as a free one learns it."""
+        if (last.rpm or last.tpm) and now_us - last.at_us < _RECENT_US:
+            self.is_paced = True
+        else:
+            self.hold_us = max(self.hold_us, last.slot_us)
 
     def on_called(self, tokens: int, now_us: int, *, allowed: Allowed | None) -> None:
         """A call ended, that took so many tokens."""
+        self.gap_us *= _LATER
         self.tokens_more += tokens - self.tokens_each
         known = self.tokens_each if self.has_ended else tokens
         self.tokens_each, self.has_ended = _LATER * known + (1 - _LATER) * tokens, True
-        if allowed is not None and allowed != self.allowed:
-            self._adapt(allowed, now_us)
+        self.on_allowed(allowed, now_us)
+
+    def on_allowed(self, allowed: Allowed | None, now_us: int) -> None:
+        """What the provider said that it allows, if it did."""
+        if allowed is None:
+            return
+        pairs = ((allowed.rpm, allowed.calls_left), (allowed.tpm, allowed.tokens_left))
+        if self.is_free:
+            self.is_paced = any(
+                limit and (left is None or left < _LITTLE * limit) for limit, left in pairs
+            )
+            self.tokens_more = 0.0
+        if self.is_free:
+            return
+        self._adapt(allowed, now_us)
+        for place, (limit, left) in enumerate(pairs):
+            if limit and left is not None:
+                self.most_left[place] = max(self.most_left[place], left)
+                kept = min(_KEPT_US * limit / _MINUTE_US, _LITTLE * self.most_left[place])
+                wait_us = round((kept - left) * _MINUTE_US / limit)
+                self.hold_us = max(self.hold_us, now_us + wait_us)
 
     def _adapt(self, allowed: Allowed, now_us: int) -> None:
         """Keep to what the provider says now; calls that are reserved already come later then."""
-        before = self.allowed or Allowed(rpm=self.limits.rpm, tpm=self.limits.tpm)
+        before = self.allowed or self.own
         pairs = ((before.rpm, allowed.rpm), (before.tpm, allowed.tpm))
         slower = max((old / new for old, new in pairs if old and new), default=1.0)
         if slower > 1:
@@ -119,6 +188,9 @@ class Permits:
     def on_refused(self, now_us: int, wait_us: int) -> None:
         """The provider is busy, and said how long."""
         self.tokens_more -= self.tokens_each
+        if now_us - self.slowed_us >= _SLOWER_EACH_US:
+            self.gap_us = min(_GAP_US_MAX, max(_GAP_US, 2 * self.gap_us))
+            self.slowed_us = now_us
         self.refused_us = now_us
         self.hold_us = max(self.hold_us, now_us + wait_us)
 
@@ -137,10 +209,13 @@ class Permits:
             factor=factor,
             slowed_us=slowed,
         )
+        if self.is_free:
+            slot_us = max(last.slot_us, self.hold_us)
+            return replace(known, at_us=max(now_us, last.at_us), calls=0, tokens=0, slot_us=slot_us)
         # The first calls of all come slowly: their answers may say what the provider allows.
         used = factor if self.has_ended or last.calls else factor * _FIRST
-        call_us = _each_us(_least(self.limits.rpm, known.rpm), used)
-        token_us = _each_us(_least(self.limits.tpm, known.tpm), used)
+        call_us = _each_us(_least(self.own.rpm, known.rpm), used)
+        token_us = _each_us(_least(self.own.tpm, known.tpm), used)
         if not self.has_ended and not self.tokens_each:
             is_known = last.calls > 0 and last.tokens > 0
             self.tokens_each = last.tokens / last.calls if is_known else _TOKENS_GUESSED
@@ -159,6 +234,9 @@ class Permits:
 
     def on_reserved(self, last: PaceRow, row: PaceRow, now_us: int) -> None:
         """The row is appended behind the last one: its block is this worker's."""
+        self.told_us = self.refused_us
+        if not row.calls:
+            return
         begin_us = max(now_us, last.slot_us, self.hold_us)
         since_us = min(begin_us, max(now_us, self.last_end_us))
         each_us = (row.slot_us - since_us) / row.calls

@@ -47,12 +47,15 @@ class Spend:
 NOTHING_SPENT: Final = Spend()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Allowed:
-    """How many calls and tokens per minute a provider said that it allows."""
+    """How many calls and tokens per minute a provider said that it allows, and what is left."""
 
     rpm: float | None = None
     tpm: float | None = None
+    calls_left: float | None = None
+    """Calls that the provider would take now; None if it did not say."""
+    tokens_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ from millrace.llm.answer_cache import AnswerCache
 from millrace.llm.model_questions import Vectors, request_key
 from millrace.llm.models import Model
 from millrace.llm.openai_wire import OpenAiWire
-from millrace.llm.provider_calls import PATIENCE_S, ProviderCalls, RequestFailed, check_key
+from millrace.llm.provider_calls import ProviderCalls, check_key
 from millrace.pipeline.paid.call_errors import AnswerUnusable
-from millrace.pipeline.prompts.prompt_call import CallContext, call_error
+from millrace.pipeline.prompts.prompt_call import CallContext, posted
 
 VECTOR: Final = pa.list_(pa.float32())
 _WIRE: Final = OpenAiWire()
@@ -86,12 +86,7 @@ class EmbedCall:
     async def _ask(self, texts: Sequence[str], context: CallContext) -> Vectors:
         model = self._embedding.model
         body = _WIRE.embedding(model, texts)
-        try:
-            reply = await self._calls.post_patiently(
-                _WIRE.embeds_at, body, key=context.key, patience_s=PATIENCE_S
-            )
-        except RequestFailed as failed:
-            raise call_error(failed) from None
+        reply = await posted(self._calls, _WIRE.embeds_at, body, context.key, context)
         try:
             vectors = _WIRE.vectors(reply.body)
         except (KeyError, TypeError, ValueError) as error:

@@ -1,17 +1,21 @@
-"""The function of a prompt step: asks a model for each row. Made once in a worker process."""
+"""The function of a prompt step: asks a model for each row. Made once in a worker process.
+
+Invariant: a request is made once in a call. A provider that is busy ends the call: the step waits,
+with its slot free, and calls again. An answer that is to be repaired is remembered meanwhile.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from millrace.llm.answer_cache import AnswerCache
 from millrace.llm.model_questions import Answer, Question, Repair, request_key
 from millrace.llm.prompts import Prompt, Row, Unfit
 from millrace.llm.provider_calls import (
-    PATIENCE_S,
     ProviderCalls,
+    Reply,
     RequestFailed,
     check_key,
     limits_of,
@@ -20,6 +24,9 @@ from millrace.llm.wire_formats import wire_of
 from millrace.pipeline.paid.call_errors import AnswerUnusable, NotAllowed, ProviderBusy
 from millrace.pipeline.paid.spend import NANO_USD, CallSpend, Spend
 from millrace.pipeline.prompts.prompt_errors import QuestionRefused
+
+REPAIRS_MAX: Final = 10_000
+"""Answers that wait for their repair; a worker has fewer calls under way."""
 
 
 class CallContext(Protocol):
@@ -41,21 +48,28 @@ class CallContext(Protocol):
     ) -> None:
         """Note what the call has cost."""
 
-    def allowed(self, *, rpm: float | None = None, tpm: float | None = None) -> None:
+    def allowed(
+        self,
+        *,
+        rpm: float | None = None,
+        tpm: float | None = None,
+        calls_left: float | None = None,
+        tokens_left: float | None = None,
+    ) -> None:
         """Note how many calls and tokens per minute the provider allows."""
 
 
 class PromptCall:
     """Asks for a row, and once more if the answer does not have the schema."""
 
-    def __init__(
-        self, prompt: Prompt, *, caches: bool = False, patience_s: float = PATIENCE_S
-    ) -> None:
-        self._prompt, self._caches, self._patience_s = prompt, caches, patience_s
+    def __init__(self, prompt: Prompt, *, caches: bool = False) -> None:
+        self._prompt, self._caches = prompt, caches
         self._wire = wire_of(prompt.model)
         self._calls = ProviderCalls(prompt.model)
         self._cache: AnswerCache | None = None
         self._is_open = False
+        self._repairs: dict[str, Repair] = {}
+        """By key of the row: answers that were paid for, and are to be repaired."""
 
     def open_in(self, workspace: str) -> None:
         """Check the key, and use the answers of a workspace; called before the first row."""
@@ -67,14 +81,24 @@ class PromptCall:
 
     async def __call__(self, row: dict[str, Any], context: CallContext) -> Row:
         """The row with its answer."""
-        answer = await self._ask(row, context, None)
-        made = self._prompt.answered(row, answer)
-        if isinstance(made, Unfit) and made.repairable:
-            repair = Repair(made.answer, made.complaint)
+        repair = self._repairs.get(context.key)
+        if repair is None:
+            made = self._prompt.answered(row, await self._ask(row, context, None))
+            if isinstance(made, Unfit) and made.repairable:
+                repair = self._remember(context.key, Repair(made.answer, made.complaint))
+        if repair is not None:
             made = self._prompt.answered(row, await self._ask(row, context, repair))
+            self._repairs.pop(context.key, None)
         if isinstance(made, Unfit):
             raise unusable(self._prompt, made)
         return made
+
+    def _remember(self, key: str, repair: Repair) -> Repair:
+        """Remember an answer until its repair has come; the oldest are forgotten beyond a limit."""
+        self._repairs[key] = repair
+        while len(self._repairs) > REPAIRS_MAX:
+            del self._repairs[next(iter(self._repairs))]
+        return repair
 
     async def _ask(
         self, row: Mapping[str, Any], context: CallContext, repair: Repair | None
@@ -85,16 +109,7 @@ class PromptCall:
         key = context.key if repair is None else f"{context.key}-repair"
 
         async def ask() -> dict[str, Any]:
-            try:
-                reply = await self._calls.post_patiently(
-                    path, body, key=key, patience_s=self._patience_s
-                )
-            except RequestFailed as failed:
-                raise call_error(failed) from None
-            rpm, tpm = limits_of(reply.headers)
-            if rpm is not None or tpm is not None:
-                context.allowed(rpm=rpm, tpm=tpm)
-            return reply.body
+            return (await posted(self._calls, path, body, key, context)).body
 
         was_there = False
         if self._cache is None:
@@ -124,6 +139,25 @@ class PromptCall:
     def close(self) -> None:
         """Close the connections, when the worker turns to another step."""
         self._calls.close()
+
+
+async def posted(
+    calls: ProviderCalls, path: str, body: Mapping[str, Any], key: str, context: CallContext
+) -> Reply:
+    """The reply to a request, with its limits noted; a failure as the error of a call."""
+    try:
+        reply = await calls.post(path, body, key=key)
+    except RequestFailed as failed:
+        _note_limits(failed.headers, context)
+        raise call_error(failed) from None
+    _note_limits(reply.headers, context)
+    return reply
+
+
+def _note_limits(headers: Mapping[str, str], context: CallContext) -> None:
+    said = limits_of(headers)
+    if said.rpm is not None or said.tpm is not None:
+        context.allowed(**asdict(said))
 
 
 def question_of(prompt: Prompt, row: Mapping[str, Any], repair: Repair | None) -> Question:

@@ -59,10 +59,13 @@ class AnthropicRoutes:
     async def _message(self, request: HttpRequest) -> HttpAnswer:
         body, desk = request.json(), self.desk
         asked = _said(body)[-1]
+        headers: dict[str, str] = {}
         if desk.limit is not None:
             wait_s = desk.limit.take(time.monotonic(), tokens_of(_all(body)))
+            named = "anthropic-ratelimit-{}"
+            headers = desk.limit.headers(f"{named}-limit", f"{named}-remaining")
             if wait_s is not None:
-                headers = {"retry-after": f"{wait_s:.3f}"}
+                headers["retry-after"] = f"{wait_s:.3f}"
                 return _error(429, "rate_limit_error", "too many tokens", headers)
         status = desk.refusal(asked)
         if status is not None:
@@ -74,8 +77,8 @@ class AnthropicRoutes:
             desk.charge("messages", message["model"], message["id"], key, _usage_read(message))
             desk.given[key] = message
         if body.get("stream"):
-            return HttpAnswer(events=list(_streamed(message)))
-        return HttpAnswer(message)
+            return HttpAnswer(events=list(_streamed(message)), headers=headers)
+        return HttpAnswer(message, headers=headers)
 
     def _made(self, body: Json, name: str) -> Json:
         if "max_tokens" not in body:

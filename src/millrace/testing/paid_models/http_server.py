@@ -109,6 +109,8 @@ class HttpServer:
                     break  # The end of the stream is the end of the connection.
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # A client that was killed.
+        except asyncio.CancelledError:
+            pass  # The server ends.
         finally:
             writer.close()
 

@@ -70,7 +70,7 @@ class OpenAiRoutes:
         headers = {}
         if desk.limit is not None:
             wait_s = desk.limit.take(time.monotonic(), tokens_of(_all(body)))
-            headers = desk.limit.headers()
+            headers = desk.limit.headers("x-ratelimit-limit-{}", "x-ratelimit-remaining-{}")
             if wait_s is not None:
                 headers["Retry-After"] = f"{wait_s:.3f}"
                 return _error(429, "rate_limit_exceeded", "too many tokens", headers)

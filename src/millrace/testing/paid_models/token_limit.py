@@ -44,11 +44,11 @@ class TokenLimit:
         self.taken_tokens += tokens
         return None
 
-    def headers(self) -> dict[str, str]:
-        """The headers of OpenAI that say what is left."""
+    def headers(self, limit_named: str, left_named: str) -> dict[str, str]:
+        """The headers that say what is left, under a provider's names."""
         out = {}
         for name, limit in (("tokens", self.tpm), ("requests", self.rpm)):
             if limit != float("inf"):
-                out[f"x-ratelimit-limit-{name}"] = str(int(limit))
-                out[f"x-ratelimit-remaining-{name}"] = str(int(self._filled.get(name, limit)))
+                out[limit_named.format(name)] = str(int(limit))
+                out[left_named.format(name)] = str(int(self._filled.get(name, limit)))
         return out

@@ -44,7 +44,9 @@ class Provider:
         return True
 
 
-def play(provider: Provider, limits: Limits, *, says_what_it_allows: bool, seed: int = 1) -> None:
+def play(
+    provider: Provider, limits: Limits | None, *, says_what_it_allows: bool, seed: int = 1
+) -> None:
     """Workers whose calls take a second and some hundred tokens each, for some minutes."""
     chance = random.Random(seed)  # noqa: S311 - no secret
     last = PaceRow()
@@ -64,11 +66,14 @@ def play(provider: Provider, limits: Limits, *, says_what_it_allows: bool, seed:
                 ends_us = now_us + round(chance.expovariate(1.0) * SECOND)
                 heapq.heappush(happens, (ends_us, number, "end", tokens))
             else:
+                said = Allowed(tpm=provider.tpm, tokens_left=provider.level)
+                permits.on_allowed(said if says_what_it_allows else None, now_us)
                 permits.on_refused(now_us, 200_000)
                 heapq.heappush(happens, (now_us + 50_000, number, "free", 0))
             continue
         if what == "end":
-            allowed = Allowed(tpm=provider.tpm) if says_what_it_allows else None
+            said = Allowed(tpm=provider.tpm, tokens_left=provider.level)
+            allowed = said if says_what_it_allows else None
             permits.on_called(tokens, now_us, allowed=allowed)
         if what in ("end", "free"):
             busy[number] -= 1
@@ -119,3 +124,55 @@ def test_calls_of_a_rate_follow_each_other_at_their_distance() -> None:
 
     assert len(dues) == 8
     assert min(b - a for a, b in pairwise(dues)) >= 100_000
+
+
+def test_a_step_without_limits_keeps_to_what_the_provider_says_when_little_is_left() -> None:
+    provider = Provider(600_000)
+    play(provider, None, says_what_it_allows=True)
+
+    # Before the first answer nothing is known: the first calls of all are too many.
+    assert provider.taken >= 0.95 * provider.allowed
+    assert provider.refused < 0.06 * provider.made
+
+
+def test_a_step_without_limits_slows_down_for_a_provider_that_says_nothing() -> None:
+    provider = Provider(600_000)
+    play(provider, None, says_what_it_allows=False)
+
+    assert provider.taken >= 0.9 * provider.allowed
+    assert provider.refused < 0.2 * provider.made
+
+
+def test_calls_without_limits_pass_at_once_until_the_provider_is_busy() -> None:
+    first, second = Permits(), Permits()
+    assert [first.take(0) for _ in range(1000)] == [None] * 1000
+    assert not first.needs_more(0)
+
+    first.on_called(100, 0, allowed=Allowed(tpm=1_000_000, tokens_left=900_000))
+    assert first.is_free
+    first.on_refused(SECOND, 3 * SECOND)
+    assert first.needs_more(SECOND)
+    row = first.next_row(PaceRow(), SECOND)
+    first.on_reserved(PaceRow(), row, SECOND)
+    second.on_look(row, SECOND)
+
+    assert not first.needs_more(SECOND)
+    for worker in (first, second):
+        assert worker.take(2 * SECOND) is not None
+        assert worker.take(4 * SECOND) is None
+
+
+def test_a_free_worker_learns_the_limits_that_another_one_met() -> None:
+    first, second = Permits(), Permits()
+    first.on_called(100, SECOND, allowed=Allowed(tpm=60_000, tokens_left=1000))
+    row = first.next_row(PaceRow(), SECOND)
+    first.on_reserved(PaceRow(), row, SECOND)
+
+    second.on_look(row, SECOND)
+
+    assert not second.is_free
+    assert second.take(SECOND) is not None
+    assert second.needs_more(SECOND)
+    third = Permits()
+    third.on_look(row, SECOND + 120 * SECOND)
+    assert third.is_free, "that was long ago"

@@ -14,6 +14,7 @@ import pytest
 
 import millrace as mr
 from millrace.errors import UserError
+from millrace.llm.model_questions import Repair
 from millrace.llm.models import Model
 from millrace.llm.output_schema import is_strict, schema_of
 from millrace.llm.prompts import Prompt
@@ -24,6 +25,7 @@ from millrace.pipeline.prompts.prompt_errors import QuestionRefused
 from millrace.testing.paid_models.invoice import charges
 from millrace.testing.paid_models.model_answers import Faults
 from millrace.testing.paid_models.service import PaidModels
+from millrace.testing.paid_models.token_limit import TokenLimit
 
 PNG = b"\x89PNG\r\n\x1a\n and the rest"
 
@@ -139,10 +141,10 @@ def test_a_busy_provider_and_a_wrong_key_are_told_apart(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong-key")
-    busy = PromptCall(prompt_of(models(service(faults=Faults(busy=1.0)))[0]), patience_s=0)
+    busy = PromptCall(prompt_of(models(service(faults=Faults(busy=1.0)))[0]))
     locked = PromptCall(prompt_of(models(service(key="sk-right"))[0]))
     nowhere = mr.llm.openai("m", base_url="http://127.0.0.1:1/v1")
-    away = PromptCall(prompt_of(nowhere), patience_s=0)
+    away = PromptCall(prompt_of(nowhere))
 
     (first, _), (second, _), (third, _) = called((busy, row(1)), (locked, row(1)), (away, row(1)))
 
@@ -237,16 +239,61 @@ def test_input_that_grew_by_a_tenth_costs_a_tenth_in_another_job(
     assert len(charges(tmp_path / "invoice.log")) == 110
 
 
+def outcomes_one_by_one(call: PromptCall, times: int) -> list[Any]:
+    """Calls for one row, each behind the last one, as a step makes them."""
+
+    async def all_calls() -> list[Any]:
+        found: list[Any] = []
+        for _ in range(times):
+            found += await asyncio.gather(call(row(7), context("k0")), return_exceptions=True)
+        return found
+
+    with asyncio.Runner() as runner:
+        found = runner.run(all_calls())
+        runner.run(call._calls._client.aclose())
+        return found
+
+
 @pytest.mark.parametrize("provider", [0, 1])
-@pytest.mark.parametrize("fault", ["busy", "broken"])
-def test_a_provider_that_is_busy_is_waited_for_and_paid_once(
-    service: Service, tmp_path: Path, provider: int, fault: str
+def test_a_busy_provider_ends_the_call_and_a_paid_answer_waits_for_its_repair(
+    service: Service, tmp_path: Path, provider: int
 ) -> None:
-    started = service(faults=Faults(**{fault: 1.0}))  # type: ignore[arg-type]
+    started = service(faults=Faults(busy=1.0, malformed=1.0))
     call = PromptCall(prompt_of(models(started)[provider]))
 
-    ((made, noted),) = called((call, row(7)))
+    first, second, third = outcomes_one_by_one(call, 3)
 
-    assert made["id"] == 7
-    (charge,) = charges(tmp_path / "invoice.log")
-    assert noted.spend.tokens_out == charge.tokens_out
+    assert isinstance(first, mr.ProviderBusy), "at the question"
+    assert isinstance(second, mr.ProviderBusy), "at the repair"
+    assert third["id"] == 7
+    assert [charge.key for charge in charges(tmp_path / "invoice.log")] == ["k0", "k0-repair"]
+    assert call._repairs == {}
+
+
+def test_answers_that_wait_for_their_repair_do_not_become_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("millrace.pipeline.prompts.prompt_call.REPAIRS_MAX", 3)
+    call = PromptCall(prompt_of(mr.llm.openai("m", base_url="http://127.0.0.1:1/v1")))
+
+    for number in range(5):
+        call._remember(f"k{number}", Repair("?", "no JSON"))
+
+    assert list(call._repairs) == ["k2", "k3", "k4"]
+
+
+@pytest.mark.parametrize("provider", [0, 1])
+def test_what_a_provider_says_that_is_left_is_noted_also_when_it_refuses(
+    service: Service, provider: int
+) -> None:
+    limit = TokenLimit(tpm=600, burst_s=6.0)
+    started = service(limit=limit)
+    llm = models(started)[provider]
+    call = PromptCall(prompt_of(llm, None, template=template_of("p", "t", "{text}", ["text"])))
+    long = row(1) | {"text": "word " * 45}
+
+    (_, first), (refused, second) = called((call, long), (call, long))
+
+    assert isinstance(refused, mr.ProviderBusy)
+    assert (first.allowed.rpm, first.allowed.tpm) == (None, 600.0)
+    assert 0 <= second.allowed.tokens_left < 60
