@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +41,16 @@ class PaidPlace:
     def driver(self, name: str) -> int:
         """The process that leads the job."""
         return int((self.folder / name / "driver.pid").read_text())
+
+    def check_page(self, name: str, command: str) -> None:
+        """The command in the log saves the page of the job."""
+        page = self.folder / name / "page.html"
+        program, *arguments = shlex.split(command)
+        there = Path(sys.executable).parent / program  # The scheduler's environment has no `ui`.
+        subprocess.run([there, *arguments, "--to", page], check=True, timeout=60)
+        text = page.read_text()
+        assert "finished" in text
+        assert "ask" in text
 
     def check(self, name: str, *, again_max: int = IN_DOUBT_MAX) -> None:
         """All rows came out once, and only calls in doubt were made twice."""

@@ -52,9 +52,9 @@ def test_the_try_after_a_kill_goes_on_where_the_last_one_stopped(
     assert step["reused"] >= before - IN_DOUBT_MAX
     assert step["calls_now"] <= ROWS - step["reused"] + IN_DOUBT_MAX
     assert " of 80 rows" in airflow.log("killed", run, 1)
-    last = airflow.log("killed", run, 2)
-    assert f"page: {report['report']}" in last
-    assert Path(report["report"]).is_file()
+    assert f"page: {report['page']}" in airflow.log("killed", run, 1)
+    assert f"page: {report['page']}" in airflow.log("killed", run, 2)
+    place.check_page("killed", report["page"])
 
 
 def test_a_budget_that_is_used_up_fails_the_task_without_its_retries(

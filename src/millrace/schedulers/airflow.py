@@ -30,8 +30,8 @@ REPORT_KEY = "report"
 class MillraceJobOperator(BaseOperator):  # type: ignore[misc] # Airflow is not installed for checks
     """Run a job in the process of the task; a retry goes on where the last try stopped.
 
-    The task returns a report: `job`, `run`, `state`, `seconds`, the path of the page (`report`) and
-    the counts of each step (`steps`). A try that fails leaves the same in XCom under "report".
+    The task returns a report: `job`, `run`, `state`, `seconds`, how to see the job (`page`) and the
+    counts of each step (`steps`). A try that fails leaves the same in XCom under "report".
 
     It fails for good, without the retries that are left, if a retry would end alike: the budget of
     a step is used up, calls in doubt are held for you, or the job itself is wrong.
@@ -47,6 +47,8 @@ class MillraceJobOperator(BaseOperator):  # type: ignore[misc] # Airflow is not 
         open_options: arguments of `millrace.open`, as {"ledger": "files"}.
         on_change: what to do if the job has changed, as for `Job.run`.
         progress_every_s: the least time between two lines of progress in the log.
+        ui_url: where `millrace ui` serves the workspace, for a link to the job's page. Without it
+            the log has the command that saves this page.
         **kwargs: those of every operator: `task_id`, `retries`, `execution_timeout`.
 
     Example:
@@ -56,7 +58,7 @@ class MillraceJobOperator(BaseOperator):  # type: ignore[misc] # Airflow is not 
         ... )
     """
 
-    template_fields: ClassVar[Sequence[str]] = ("workspace", "arguments")
+    template_fields: ClassVar[Sequence[str]] = ("workspace", "arguments", "ui_url")
     ui_color = "#d9ecec"
 
     def __init__(
@@ -70,6 +72,7 @@ class MillraceJobOperator(BaseOperator):  # type: ignore[misc] # Airflow is not 
         open_options: Mapping[str, Any] | None = None,
         on_change: OnChange = "fail",
         progress_every_s: float = 10.0,
+        ui_url: str | None = None,
         **kwargs: Any,  # noqa: ANN401 - those of Airflow
     ) -> None:
         super().__init__(**kwargs)
@@ -83,27 +86,33 @@ class MillraceJobOperator(BaseOperator):  # type: ignore[misc] # Airflow is not 
         self.open_options = open_options or {}
         self.on_change = on_change
         self.progress_every_s = progress_every_s
+        self.ui_url = ui_url
         self._is_killed = False
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job; Airflow calls this."""
         progress = ProgressLog(self.log.info, self.progress_every_s)
+
+        def begins(page: str) -> None:
+            self._check_wanted()
+            progress.on_page(page)
+
         try:
-            report = self._scheduled().run(progress, self._check_wanted)
+            report = self._scheduled().run(progress, begins)
         except MillraceError as error:
-            self._leave_report(context, progress.report)
+            self._leave_report(context, progress)
             if retry_helps(error, progress.report):
                 raise AirflowException(str(error)) from error
             raise AirflowFailException(str(error)) from error
         except (KeyboardInterrupt, SystemExit) as signal:
             # The signal that ends the task: the run has ended in order before.
-            self._leave_report(context, progress.report)
+            self._leave_report(context, progress)
             raise AirflowException(_interrupted(progress.report)) from signal
         if report.state != "finished":
-            self._leave_report(context, report)
+            self._leave_report(context, progress)
             kind = AirflowException if retry_helps(None, report) else AirflowFailException
             raise kind(reason_of(report))
-        return outcome_of(report)
+        return outcome_of(report, progress.page)
 
     def on_kill(self) -> None:
         """Ask the run not to begin; one that has begun hears of signals by itself."""
@@ -120,15 +129,17 @@ class MillraceJobOperator(BaseOperator):  # type: ignore[misc] # Airflow is not 
             spark=spark,
             options=self.open_options,
             on_change=self.on_change,
+            ui_url=self.ui_url,
         )
 
     def _check_wanted(self) -> None:
         if self._is_killed:
             raise AirflowException(_interrupted(None))
 
-    def _leave_report(self, context: Context, report: JobReport | None) -> None:
-        if report is not None:
-            context["ti"].xcom_push(key=REPORT_KEY, value=outcome_of(report))
+    def _leave_report(self, context: Context, progress: ProgressLog) -> None:
+        if progress.report is not None:
+            outcome = outcome_of(progress.report, progress.page)
+            context["ti"].xcom_push(key=REPORT_KEY, value=outcome)
 
 
 def _interrupted(report: JobReport | None) -> str:

@@ -14,6 +14,7 @@ from dagster import (
     DagsterExecutionInterruptedError,
     Failure,
     MaterializeResult,
+    MetadataValue,
 )
 
 from millrace.errors import MillraceError
@@ -58,6 +59,8 @@ class MillraceWorkspace(ConfigurableResource):  # type: ignore[misc] # Dagster i
     """Where it is kept what counts in journals, as for `millrace.open`."""
     progress_every_s: float = 10.0
     """The least time between two lines of progress in the log."""
+    ui_url: str | None = None
+    """Where `millrace ui` serves the workspace, for a link to the job's page."""
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Workspace]:
@@ -93,17 +96,18 @@ class MillraceWorkspace(ConfigurableResource):  # type: ignore[misc] # Dagster i
             spark=self._spark(),
             options=self._options(),
             on_change=on_change,
+            ui_url=self.ui_url,
         )
         try:
-            report = scheduled.run(progress)
+            report = scheduled.run(progress, progress.on_page)
         except MillraceError as error:
-            raise _failure(str(error), error, progress.report) from error
+            raise _failure(str(error), error, progress) from error
         except (KeyboardInterrupt, SystemExit) as signal:
             # As Dagster's own handler of these signals: the run has ended in order before.
             raise DagsterExecutionInterruptedError from signal
         if report.state != "finished":
-            raise _failure(reason_of(report), None, report)
-        return MaterializeResult(metadata=_metadata(report))
+            raise _failure(reason_of(report), None, progress)
+        return MaterializeResult(metadata=_metadata(report, progress.page))
 
     def _spark(self) -> dict[str, str]:
         return {**self.spark_settings, **settings_of(self.spark)}
@@ -112,17 +116,18 @@ class MillraceWorkspace(ConfigurableResource):  # type: ignore[misc] # Dagster i
         return {"broker": self.broker, "ledger": self.ledger}
 
 
-def _failure(text: str, error: MillraceError | None, report: JobReport | None) -> Failure:
+def _failure(text: str, error: MillraceError | None, progress: ProgressLog) -> Failure:
+    report = progress.report
     return Failure(
         description=text,
-        metadata={} if report is None else _metadata(report),
+        metadata={} if report is None else _metadata(report, progress.page),
         allow_retries=retry_helps(error, report),
     )
 
 
-def _metadata(report: JobReport) -> dict[str, Any]:
+def _metadata(report: JobReport, page: str) -> dict[str, Any]:
     """What Dagster shows of a report, and draws over time."""
-    outcome = outcome_of(report)
+    outcome = outcome_of(report, page)
     sums = {
         name: sum(counts[name] or 0 for counts in outcome["steps"].values())
         for name in ("calls", "calls_now", "in_doubt", "dead_letters")
@@ -130,4 +135,5 @@ def _metadata(report: JobReport) -> dict[str, Any]:
     found: dict[str, Any] = {"job": report.job, "run": report.run, "state": report.state}
     found |= {"seconds": outcome["seconds"], **sums}
     found["rows"] = {name: counts["rows_in"] for name, counts in outcome["steps"].items()}
+    found["page"] = MetadataValue.url(page) if page.startswith("http") else page
     return found

@@ -24,7 +24,7 @@ COUNTS = (
 
 
 class ProgressLog:
-    """Writes a line every few seconds while something moves, and the report at the end."""
+    """Writes how to see the job, a line every few seconds while something moves, and the report."""
 
     def __init__(
         self,
@@ -33,9 +33,16 @@ class ProgressLog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.report: JobReport | None = None
+        self.page = ""
+        """How to see the job: a link, or a command."""
         self._write, self._every_s, self._clock = write, every_s, clock
         self._rates = JobProgress()
         self._last: tuple[float, str] | None = None
+
+    def on_page(self, page: str) -> None:
+        """Write how to see the job; also a try that is killed has said so."""
+        self.page = page
+        self._write(f"page: {page}")
 
     def on_progress(self, steps: Sequence[StepReport]) -> None:
         """Write how far the steps are, unless that was said just before."""
@@ -55,13 +62,14 @@ class ProgressLog:
         self._write(str(report))
 
 
-def outcome_of(report: JobReport) -> dict[str, Any]:
-    """A report in short, as JSON: state, and the counts of each step."""
+def outcome_of(report: JobReport, page: str) -> dict[str, Any]:
+    """A report in short, as JSON: state, counts of each step, and how to see more."""
     return {
         "job": report.job,
         "run": report.run,
         "state": report.state,
         "seconds": round(report.seconds, 3),
+        "page": page,
         "steps": {
             step.name: {name: getattr(step, name) for name in COUNTS} for step in report.steps
         },

@@ -20,6 +20,7 @@ from millrace.extras import check_extra
 from millrace.pipeline.core.job_model import OnChange
 from millrace.pipeline.define.job import Job, run_observed
 from millrace.pipeline.report.run_observer import RunObserver
+from millrace.schedulers.job_page import check_ui_url, page_of
 
 if TYPE_CHECKING:
     from millrace.pipeline.report.job_report import JobReport
@@ -43,9 +44,17 @@ class ScheduledJob:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of `millrace.open`."""
     on_change: OnChange = "fail"
+    ui_url: str | None = None
+    """Where `millrace ui` serves the workspace."""
 
-    def run(self, observer: RunObserver, check: Callable[[], None] = lambda: None) -> JobReport:
-        """Run it from where it stopped; `check` raises if it is not wanted any more."""
+    def run(self, observer: RunObserver, begins: Callable[[str], None]) -> JobReport:
+        """Run it from where it stopped.
+
+        Args:
+            observer: of the run.
+            begins: gets the job's page before the run; raises if it is not wanted any more.
+        """
+        check_ui_url(self.ui_url)
         build = builder_of(self.builder)
         # Schedulers keep what any library says; this one says that it closes connections.
         logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -56,7 +65,7 @@ class ScheduledJob:
                     f"{builder_name(self.builder)} returned a {type(job).__name__}\n"
                     "  to fix: return the job that ws.job(name) gave"
                 )
-            check()
+            begins(page_of(ws.path, job.name, self.ui_url))
             from millrace.spark.shipping.function_shipping import ship_by_value  # noqa: PLC0415 - imports PySpark
 
             ship_by_value(getattr(build, "__module__", ""))

@@ -14,6 +14,7 @@ import pytest
 from millrace.pipeline.core.job_record import JobRecord
 from millrace.pipeline.report.job_report import JobReport, State, StepReport
 from millrace.pipeline.report.run_observer import RunObserver
+from millrace.schedulers.job_page import page_of
 from millrace.schedulers.scheduled_job import ScheduledJob
 
 Ends = Callable[..., list[ScheduledJob]]
@@ -58,6 +59,12 @@ class MaterializeResult:
         self.metadata = metadata
 
 
+class MetadataValue:
+    @staticmethod
+    def url(url: str) -> tuple[str, str]:
+        return "url", url
+
+
 MODULES = {
     "airflow": (),
     "airflow.sdk": ("BaseHook", "BaseOperator"),
@@ -67,6 +74,7 @@ MODULES = {
         "DagsterExecutionInterruptedError",
         "Failure",
         "MaterializeResult",
+        "MetadataValue",
     ),
 }
 
@@ -106,10 +114,10 @@ def ending_jobs(monkeypatch: pytest.MonkeyPatch) -> Ends:
         ran: list[ScheduledJob] = []
 
         def run(
-            job: ScheduledJob, observer: RunObserver, check: Callable[[], None] = lambda: None
+            job: ScheduledJob, observer: RunObserver, begins: Callable[[str], None]
         ) -> JobReport:
             ran.append(job)
-            check()
+            begins(page_of("/mill", "paid", job.ui_url))
             if ended is not None:
                 observer.on_progress(ended.steps)
                 observer.on_report(ended)

@@ -55,7 +55,7 @@ def failed(module: ModuleType, kind: type[Exception], **given: object) -> tuple[
     return str(error.value), task
 
 
-def test_a_finished_job_returns_its_counts_and_the_path_of_its_page(
+def test_a_finished_job_returns_its_counts_and_how_to_see_it(
     module: ModuleType,
     ends: Ends,
     caplog: pytest.LogCaptureFixture,
@@ -67,6 +67,8 @@ def test_a_finished_job_returns_its_counts_and_the_path_of_its_page(
 
     assert (found["state"], found["run"]) == ("finished", 2)
     assert found["steps"]["ask"]["calls"] == 82
+    assert found["page"] == "millrace ui export /mill paid"
+    assert caplog.messages[0] == "page: millrace ui export /mill paid"
     assert task.left == {}
     assert (ran[0].arguments, ran[0].options) == ({"day": "monday"}, {"ledger": "files"})
     assert "ask: 80 of 80 rows, 82 calls, 0 rows/s" in caplog.messages
@@ -94,6 +96,14 @@ def test_a_retry_is_made_unless_it_would_end_alike(
     _, task = failed(module, kind)
 
     assert task.left["report"]["state"] == state
+
+
+def test_a_failed_job_leaves_a_link_where_pages_are_served(module: ModuleType, ends: Ends) -> None:
+    ends(report("failed"), StepFailed("a step gave up"))
+
+    _, task = failed(module, AirflowException, ui_url="https://mill.example.com")
+
+    assert task.left["report"]["page"] == "https://mill.example.com/jobs/paid"
 
 
 @pytest.mark.parametrize(

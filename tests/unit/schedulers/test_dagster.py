@@ -45,6 +45,16 @@ def test_a_finished_job_becomes_metadata(
     assert ran[0].spark == {"a": "b", "spark.remote": "sc://lake"}
     assert ran[0].options == {"broker": "embedded", "ledger": "files"}
     assert "job paid, run 2: finished" in caplog.text
+    assert found["page"] == "millrace ui export /mill paid"
+    assert caplog.messages[0] == "page: millrace ui export /mill paid"
+
+
+def test_the_page_is_a_link_where_pages_are_served(module: ModuleType, ends: Ends) -> None:
+    ends(report("finished"))
+
+    found = run(module, ui_url="http://mill.example.com:4280/").metadata
+
+    assert found["page"] == ("url", "http://mill.example.com:4280/jobs/paid")
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,16 @@ def test_lines_come_every_few_seconds_and_only_if_something_moved() -> None:
     ]
 
 
-def test_a_report_is_kept_and_written_with_its_page() -> None:
+def test_a_report_is_kept_and_written_after_how_to_see_the_job() -> None:
     lines = list[str]()
     log = ProgressLog(lines.append, every_s=10)
 
+    log.on_page("millrace ui export /mill paid")
     log.on_report(report("failed"))
 
     assert log.report is not None
-    assert "to go on: repair what the error says" in lines[0]
-    assert outcome_of(log.report)["steps"]["ask"]["in_doubt"] == 2
+    assert "to go on: repair what the error says" in lines[1]
+    assert lines[0] == "page: millrace ui export /mill paid"
+    outcome = outcome_of(log.report, log.page)
+    assert outcome["steps"]["ask"]["in_doubt"] == 2
+    assert outcome["page"] == "millrace ui export /mill paid"
