@@ -50,6 +50,10 @@ class Config(FixedLimits):
     """Memory for the rows of one map task; above it, the task writes them to disk."""
     partition_bytes_target: int = 64 * MIB
     """Input bytes for each partition, if the number of partitions is not given."""
+    reduce_tasks_min: int = 1
+    """Least reduce partitions of an exchange, each read by a task of its own if so many need it."""
+    reduce_tasks_max: int = 65_536
+    """Most reduce partitions of an exchange whose number is not given, whatever their size."""
     compression: Compression = "none"
     """Compression of Arrow files: "none", "lz4" or "zstd"."""
     sync: bool = False
@@ -200,6 +204,14 @@ class Config(FixedLimits):
                     f"config {field.name} is too small\n  found: {value}\n"
                     "  to fix: give a number of at least 1"
                 )
+        most = min(self.reduce_tasks_max, self.partitions_max)
+        if self.reduce_tasks_min > most:
+            limit = "reduce_tasks_max" if most == self.reduce_tasks_max else "partitions_max"
+            raise UserError(
+                "config reduce_tasks_min is above the most reduce partitions\n"
+                f"  found: reduce_tasks_min={self.reduce_tasks_min}, {limit}={most}\n"
+                f"  to fix: give a reduce_tasks_min of at most {most}, or a higher {limit}"
+            )
         if self.live_rings not in ("owner", "host"):
             raise UserError(
                 f"config live_rings is unknown\n  found: {self.live_rings!r}\n"
@@ -244,6 +256,12 @@ def checked_config(config: Config | None) -> Config:
             "  to fix: give millrace.Config(...), as in Config(one_task_bytes_max=1024)"
         )
     return config or Config()
+
+
+def reduce_partitions(config: Config, size: int) -> int:
+    """How many reduce partitions rows of this many bytes get, if no number is given."""
+    count = max(config.reduce_tasks_min, -(-size // config.partition_bytes_target))
+    return min(count, config.reduce_tasks_max, config.partitions_max)
 
 
 def _check_names(given: Iterable[str], known: Sequence[str]) -> None:

@@ -72,7 +72,8 @@ def test_every_join_has_the_same_rows_however_it_is_read(
         split.append("skewed" in str(report))
         assert ("are small" in str(report)) == (config is TOGETHER)
 
-    assert split == [False, how in ("inner", "semi", "anti")]
+    # The left side is skewed, which a right join does not keep.
+    assert split == [False, how not in ("right", "full")]
 
 
 @pytest.mark.parametrize("config", [TOGETHER, SPLIT], ids=["together", "split"])

@@ -9,7 +9,7 @@ itself does not fail.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -48,6 +48,7 @@ from millrace.ids import (
     StageId,
 )
 from millrace.keys import Partitioner
+from millrace.plan.planner.partition_reads import RowsPart
 from millrace.scan.engine_parquet import native_rows
 from millrace.scan.source import SplitReader, has_content
 from millrace.scan.splits import MapInput
@@ -92,12 +93,14 @@ class FilePart:
 class ShufflePart:
     """Partitions of an earlier stage that a task reads; `source` counts in the stage's sources.
 
-    With `outputs`, only the outputs at these positions in the manifest.
+    With `outputs`, only the outputs at these positions in the manifest; with `rows`, only a part of
+    the rows of each partition there.
     """
 
     source: int
     partitions: tuple[int, ...]
     outputs: tuple[int, ...] | None = None
+    rows: RowsPart | None = None
     sent: SentColumns | None = None
     """The entries of these partitions, for a host that does not see the workspace's folder."""
 
@@ -231,7 +234,9 @@ def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs, this: TaskTry) 
 class _Inputs:
     """Opens what tasks read; earlier stages from this host's folders or through agents.
 
-    The index of an earlier map output is read once, however many tasks read parts of it.
+    A task reads where its partitions are from the entries of a whole stage, one small read for each
+    partition, or from the entries that were sent with it where the workspace is not seen. Only of a
+    stage without such a file, or with a single output, the output's own index is read.
     """
 
     def __init__(self, stage: MapStage) -> None:
@@ -275,7 +280,7 @@ class _Inputs:
 
     def _shuffled(self, part: ShufflePart) -> pa.RecordBatchReader:
         shuffle = self._read(part)
-        rows = (batch for number in part.partitions for batch in shuffle.batches(number))
+        rows = (batch for number in part.partitions for batch in _rows_of(shuffle, number, part))
         return pa.RecordBatchReader.from_batches(shuffle.schema, rows)
 
     def find_lost(self, task: StageTask) -> tuple[Lost, ...]:
@@ -289,6 +294,14 @@ class _Inputs:
 
     def _read(self, part: ShufflePart) -> Shuffle:
         return replace(self._sources[part.source], columns=part.sent).of_outputs(part.outputs)
+
+
+def _rows_of(shuffle: Shuffle, partition: int, part: ShufflePart) -> Iterable[pa.RecordBatch]:
+    """The rows of a partition that a task reads."""
+    batches: Iterable[pa.RecordBatch] = shuffle.batches(partition)
+    if part.rows is None:
+        return batches
+    return part.rows.of(batches, int(shuffle.entries(partition)["rows"].sum()))
 
 
 def _finished(stage: MapStage, store: Store, task: StageTask) -> MapTaskIndex | None:

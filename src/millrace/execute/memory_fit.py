@@ -12,7 +12,7 @@ from typing import Final
 from millrace.config import Config
 from millrace.errors import OutOfMemory
 from millrace.plan.planner.stages import Stage
-from millrace.text import human_bytes
+from millrace.text import counted, human_bytes
 
 _SMALLER: Final = 4
 _SMALLER_MAX: Final = 6
@@ -71,7 +71,9 @@ def out_of_memory(error: OutOfMemory, config: Config, tries: int) -> OutOfMemory
     tried = (
         f"partitions of {size}, planned {tries + 1} times" if tries else "one plan: no other fits"
     )
-    limit = config.query_memory_bytes_max
+    limit, most = config.query_memory_bytes_max, config.reduce_tasks_max
+    if most < Config().reduce_tasks_max:
+        tried += f"; at most {counted(most, 'partition')} (reduce_tasks_max)"
     return OutOfMemory(
         f"{text}\n  limit: {human_bytes(limit)} (query_memory_bytes_max)\n  tried: {tried}\n"
         f"  to fix: mr.open(..., config=mr.Config(query_memory_bytes_max={2 * limit})), "

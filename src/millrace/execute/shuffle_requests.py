@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from millrace.config import reduce_partitions
 from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.execute.map_task import Reuse
@@ -128,9 +129,7 @@ def _of_files(
     config = workspace.config
     count = arguments.partitions
     if count is None:
-        count = min(
-            config.partitions_max, max(1, -(-source.bytes // config.partition_bytes_target))
-        )
+        count = reduce_partitions(config, source.bytes)
     arguments = replace(arguments, partitions=count)
     choices: dict[str, Any] = {}
     if needs_bounds(arguments):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from millrace.config import Config
+from millrace.config import Config, reduce_partitions
 from millrace.engine.duckdb_engine import engine_version
 from millrace.engine.partition_matches import matching_files
 from millrace.engine.run_values import RunMoment
@@ -43,7 +43,6 @@ from millrace.scan.source import FileSource
 from millrace.shuffle.fetch_counts import FetchCounts
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.index import MapTaskIndex
-from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.stage_entries import SentColumns
 from millrace.text import counted
 from millrace.transport.agent.agent_addresses import known_agents
@@ -153,7 +152,8 @@ def stages_of(plan: Node, config: Config, zone: str, moment: RunMoment) -> list[
         result_split_bytes_target=config.result_split_bytes_target,
         broadcast_bytes_max=config.broadcast_bytes_max,
         partition_bytes_target=config.partition_bytes_target,
-        partitions_max=config.partitions_max,
+        partitions_max=min(config.partitions_max, config.reduce_tasks_max),
+        partitions_min=config.reduce_tasks_min,
         reduced_rows_min=config.reduced_rows_min,
         many_to_a_group=partial(_many_to_a_group, config),
         matching_files=partial(matching_files, zone, moment),
@@ -168,10 +168,13 @@ def _many_to_a_group(config: Config, source: FileSource, keys: tuple[str, ...]) 
 
 def course_of(stages: Sequence[Stage], config: Config) -> AdaptiveStages:
     """The stages of a plan, which change as the sizes of earlier ones are measured."""
+    together_bytes_max = min(config.read_together_bytes_max, config.one_task_bytes_max)
+    if config.reduce_tasks_min > 1:
+        together_bytes_max = 0  # Few rows are reduced by several tasks, too.
     return AdaptiveStages(
         stages,
         broadcast_bytes_max=config.broadcast_bytes_max,
-        together_bytes_max=min(config.read_together_bytes_max, config.one_task_bytes_max),
+        together_bytes_max=together_bytes_max,
         sides=reducible_sides(
             stages,
             rows_min=config.reduced_rows_min,
@@ -268,7 +271,7 @@ def _partitioner(stage: Stage, sources: Sequence[Shuffle], config: Config) -> Pa
 
 def _parts_of(source: Shuffle, placement: ByRange, config: Config) -> int:
     size = sum(source.manifest.partition_bytes)
-    return min(placement.partitions, max(1, -(-size // config.partition_bytes_target)))
+    return min(placement.partitions, reduce_partitions(config, size))
 
 
 def _task(
@@ -293,7 +296,7 @@ def _task(
             case ShufflePart(source=source):
                 consumed = _consumed(sources[source], part)
                 inputs.append({"path": _label(work, part), "consumed": consumed})
-                size += _bytes(sources[source].manifest, part)
+                size += _bytes(sources[source], part)
     scans = [
         leaf.source.describe(leaf.columns) for leaf in leaves(share.root) if isinstance(leaf, Scan)
     ]
@@ -339,14 +342,22 @@ def _consumed(shuffle: Shuffle, part: ShufflePart) -> str:
     return digest.hexdigest()
 
 
-def _bytes(manifest: Manifest, part: ShufflePart) -> int:
-    if part.outputs is not None:
-        return sum(manifest.chosen[position].bytes for position in part.outputs)
-    return sum(manifest.partition_bytes[number] for number in part.partitions)
+def _bytes(shuffle: Shuffle, part: ShufflePart) -> int:
+    manifest = shuffle.manifest
+    if part.outputs is None:
+        return sum(manifest.partition_bytes[number] for number in part.partitions)
+    if len(part.partitions) < manifest.partitions:
+        outputs = shuffle.of_outputs(part.outputs)
+        size = sum(int(outputs.entries(number)["bytes"].sum()) for number in part.partitions)
+    else:
+        size = sum(manifest.chosen[position].bytes for position in part.outputs)
+    return size if part.rows is None else size // part.rows.parts
 
 
 def _label(work: Work, part: ShufflePart) -> str:
     """A name for what is read, the same in every run of the same query."""
     digest = hashlib.blake2b(str(work.describe()).encode(), digest_size=8).hexdigest()
     outputs = "" if part.outputs is None else f" of map tasks {list(part.outputs)}"
-    return f"stage read {part.source} of {digest}, partitions {list(part.partitions)}{outputs}"
+    rows = "" if part.rows is None else f", part {part.rows.number} of {part.rows.parts}"
+    which = f"partitions {list(part.partitions)}{outputs}{rows}"
+    return f"stage read {part.source} of {digest}, {which}"

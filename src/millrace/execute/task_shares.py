@@ -112,6 +112,7 @@ def _reading(
         skew_bytes_min=config.skew_bytes_min,
         skew_factor=config.skew_factor,
         split_bytes_target=config.partition_bytes_target,
+        tasks_min=config.reduce_tasks_min,
     )
     pieces = plan_reads(sides, limits)
     parts: dict[int, list[Part]] = {}
@@ -121,6 +122,7 @@ def _reading(
                 sources[leaf.stage],
                 piece.partitions,
                 piece.outputs if piece.split_side == side else None,
+                piece.rows if piece.split_side == side else None,
             )
             for piece in pieces
         ]

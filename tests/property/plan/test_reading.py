@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.plan.planner.partition_reads import (
     ReadSide,
+    RowsPart,
     TaskRead,
     TaskReadLimits,
     group_neighbours,
@@ -72,6 +74,45 @@ def test_every_partition_is_in_one_group_none_too_large_and_no_two_neighbours_wo
     assert all(one + first > limit for one, first in zip(held, firsts[1:], strict=False))
 
 
+def _is_first(piece: TaskRead) -> bool:
+    return piece.rows is None or piece.rows.number == 0
+
+
+@given(SIZES, st.integers(1, 300), st.integers(1, 80))
+def test_there_are_never_fewer_tasks_than_the_least_or_one_for_each_partition(
+    sizes: list[int], together: int, least: int
+) -> None:
+    limits = TaskReadLimits(
+        together_bytes_max=together,
+        skew_bytes_min=1_000_000,
+        skew_factor=5,
+        split_bytes_target=1,
+        tasks_min=least,
+    )
+    pieces = plan_reads([ReadSide(sizes)], limits)
+
+    assert [number for piece in pieces for number in piece.partitions] == list(range(len(sizes)))
+    assert len(pieces) >= min(least, len(sizes))
+
+
+@given(
+    st.lists(st.integers(0, 40), max_size=12),
+    st.integers(1, 9),
+)
+def test_parts_of_rows_follow_one_another_and_are_of_one_size(sizes: list[int], parts: int) -> None:
+    rows = sum(sizes)
+    values = iter(range(rows))
+    batches = [pa.record_batch({"n": [next(values) for _ in range(size)]}) for size in sizes]
+
+    pieces = [
+        [n for batch in RowsPart(part, parts).of(batches, rows) for n in batch["n"].to_pylist()]
+        for part in range(parts)
+    ]
+
+    assert [n for piece in pieces for n in piece] == list(range(rows))
+    assert max(map(len, pieces)) - min(map(len, pieces)) <= 1
+
+
 @given(sides(), LIMITS)
 def test_every_partition_of_every_side_is_read_whole(
     given_sides: list[ReadSide], limits: TaskReadLimits
@@ -90,9 +131,17 @@ def test_every_partition_of_every_side_is_read_whole(
         assert place is not None
         side = given_sides[place]
         assert side.split is not None, "only a side that may be split is"
-        outputs = [output for piece in reading for output in piece.outputs]
-        assert outputs == list(range(len(side.split(number))))
+        sizes = side.split(number)
+        outputs = [n for piece in reading if _is_first(piece) for n in piece.outputs]
+        assert outputs == list(range(len(sizes)))
         assert len(reading) > 1
+        for piece in reading:
+            share = sum(sizes[n] for n in piece.outputs) / (piece.rows.parts if piece.rows else 1)
+            assert share <= limits.split_bytes_target
+            if piece.rows is not None:
+                of_output = [other.rows for other in reading if other.outputs == piece.outputs]
+                parts = piece.rows.parts
+                assert of_output == [RowsPart(part, parts) for part in range(parts)]
         assert all(piece.partitions == (number,) for piece in reading)
 
 
@@ -125,17 +174,23 @@ def test_a_skewed_partition_is_read_in_parts_and_the_others_as_they_are() -> Non
     ]
 
 
+def test_a_partition_of_one_large_map_output_is_read_in_parts_of_its_rows() -> None:
+    pieces = plan_reads([by_output([0, 90, 0], [0, 10, 0])], LIMITED)
+
+    assert pieces[1:-1] == [
+        *(TaskRead((1,), 0, (0,), RowsPart(part, 3)) for part in range(3)),
+        TaskRead((1,), 0, (1,)),
+    ]
+
+
 @pytest.mark.parametrize(
     ("sizes", "why"),
     [
         ([[49], [0], [0]], "it is not large"),
-        ([[90, 80, 70]], "all are as large, and one map output cannot be split"),
-        ([[0, 90, 0]], "one map output cannot be split"),
+        ([[90, 80, 70]], "all are as large"),
     ],
 )
-def test_a_partition_that_is_not_skewed_or_cannot_be_split_stays_whole(
-    sizes: list[list[int]], why: str
-) -> None:
+def test_a_partition_that_is_not_skewed_stays_whole(sizes: list[list[int]], why: str) -> None:
     pieces = plan_reads([by_output(*sizes)], LIMITED)
 
     assert all(piece.split_side is None for piece in pieces), why

@@ -131,3 +131,14 @@ def test_rows_that_do_not_fit_however_they_are_cut_end_with_the_setting(tmp_path
 
     assert "limit: 16.0 MiB" in str(caught.value)
     assert "tried: " in str(caught.value)
+    assert "reduce_tasks_max" not in str(caught.value)
+
+
+def test_the_most_partitions_that_the_user_allows_are_kept_and_named_when_memory_runs_out(
+    tmp_path: Path,
+) -> None:
+    write_texts(tmp_path / "texts.parquet", keys=KEYS)
+    with opened(tmp_path, query_memory_bytes_max=16 * MIB, reduce_tasks_max=1) as (ws, workspace):
+        lists = ws.read_parquet(tmp_path / "texts.parquet").group_by("k").agg(texts=LISTS)
+        with pytest.raises(OutOfMemory, match=r"at most 1 partition \(reduce_tasks_max\)"):
+            start(workspace, lists, HereRunner())

@@ -62,6 +62,7 @@ class PlanLimits:
     broadcast_bytes_max: int
     partition_bytes_target: int
     partitions_max: int
+    partitions_min: int = 1
     split_bytes_target: int = 256 * MIB
     result_split_bytes_target: int = 64 * MIB
     reduced_rows_min: int = 1_000_000
@@ -72,12 +73,12 @@ class PlanLimits:
     """Leaves out files by the names of their folders."""
 
     def partitions(self, size: int) -> int:
-        """The number of partitions for this many bytes: a power of two.
+        """The number of partitions for this many bytes: a power of two between the limits.
 
         One file more seldom changes it then; a change would move every row.
         """
         count = max(1, -(-size // self.partition_bytes_target))
-        return min(self.partitions_max, 1 << (count - 1).bit_length())
+        return min(self.partitions_max, max(self.partitions_min, 1 << (count - 1).bit_length()))
 
 
 def fits_one_task(plan: Node, sizes: PlanLimits) -> bool:

@@ -3,14 +3,16 @@
 One task reads several small partitions. Several tasks read parts of a skewed one, where the
 operators above allow it. Invariant: the choice depends on sizes and limits alone, and every
 partition of every side is read whole: by one task, or by several that share the map outputs of one
-side and read all of the other sides.
+side, or the rows of a large one, and read all of the other sides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
+
+import pyarrow as pa
 
 from millrace.plan.nodes.aggregate import PartialAggregate
 from millrace.plan.nodes.filter import Filter
@@ -30,6 +32,7 @@ class TaskReadLimits:
     skew_bytes_min: int
     skew_factor: int
     split_bytes_target: int
+    tasks_min: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +47,53 @@ class ReadSide:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsPart:
+    """One of several parts of the rows of a map output's partition, which follow one another."""
+
+    number: int
+    parts: int
+
+    def of(self, batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+        """This part of so many rows."""
+        begin, end = (rows * number // self.parts for number in (self.number, self.number + 1))
+        position = 0
+        for batch in batches:
+            if position >= end:
+                return
+            first, last = max(begin - position, 0), min(end - position, batch.num_rows)
+            if first < last:
+                yield batch.slice(first, last - first)
+            position += batch.num_rows
+
+
+@dataclass(frozen=True, slots=True)
 class TaskRead:
-    """The partitions that one task reads; of the split side only some map outputs."""
+    """The partitions that one task reads; of the split side only some map outputs, or rows."""
 
     partitions: tuple[int, ...]
     split_side: int | None = None
     outputs: tuple[int, ...] = ()
+    rows: RowsPart | None = None
 
 
 def plan_reads(sides: Sequence[ReadSide], limits: TaskReadLimits) -> list[TaskRead]:
     """The tasks that read these sides, in order of their partitions."""
     reads: list[TaskRead] = []
     totals = [sum(sizes) for sizes in zip(*(s.partition_bytes for s in sides), strict=True)]
-    for group in group_neighbours(totals, limits.together_bytes_max):
+    for group in _groups(totals, limits):
         parts = _split(sides, group[0], limits) if len(group) == 1 else []
         reads += parts or [TaskRead(group)]
     return reads
+
+
+def _groups(sizes: Sequence[int], limits: TaskReadLimits) -> list[tuple[int, ...]]:
+    """Groups of small neighbours, but not fewer than the least number of tasks."""
+    groups = group_neighbours(sizes, limits.together_bytes_max)
+    if len(groups) < limits.tasks_min:
+        groups = group_neighbours(sizes, sum(sizes) // limits.tasks_min)
+    if len(groups) < limits.tasks_min:
+        groups = [(number,) for number in range(len(sizes))]
+    return groups
 
 
 def group_neighbours(sizes: Sequence[int], bytes_max: int) -> list[tuple[int, ...]]:
@@ -105,8 +139,13 @@ def _split(sides: Sequence[ReadSide], number: int, limits: TaskReadLimits) -> li
     _, side_number = max(skewed)
     by_output = sides[side_number].split
     assert by_output is not None, "only such sides were looked at"
-    parts = group_neighbours(by_output(number), limits.split_bytes_target)
-    return [TaskRead((number,), side_number, part) for part in parts] if len(parts) > 1 else []
+    sizes, target = by_output(number), limits.split_bytes_target
+    reads: list[TaskRead] = []
+    for outputs in group_neighbours(sizes, target):
+        parts = -(-sizes[outputs[0]] // target) if len(outputs) == 1 else 1
+        rows = [RowsPart(part, parts) for part in range(parts)] if parts > 1 else [None]
+        reads += [TaskRead((number,), side_number, outputs, part) for part in rows]
+    return reads if len(reads) > 1 else []
 
 
 def _is_skewed(sizes: Sequence[int], number: int, limits: TaskReadLimits) -> bool:
@@ -117,8 +156,9 @@ def _is_skewed(sizes: Sequence[int], number: int, limits: TaskReadLimits) -> boo
 def can_be_split(node: Node) -> set[int]:
     """Leaves whose rows several tasks can share while each reads all other leaves; by identity.
 
-    Operators above such a leaf read its rows one by one, or merge partial results later. Outer
-    joins do not: a row of another leaf must come out exactly once.
+    Operators above such a leaf read its rows one by one, or merge partial results later. Of an
+    outer join only the kept side can be shared: each of its rows is read by one task, which sees
+    all matches of that row. A full join keeps both sides, so neither can be shared.
     """
     match node:
         case ReadStage(placement=ByHash()):
@@ -130,8 +170,8 @@ def can_be_split(node: Node) -> set[int]:
                 return can_be_split(left) if how in KEEPS_LEFT else set()
             if is_broadcast(left):
                 return can_be_split(right) if how in KEEPS_RIGHT else set()
-            splittable = can_be_split(left) if how in ("inner", "semi", "anti") else set()
-            return splittable | can_be_split(right) if how == "inner" else splittable
+            splittable = can_be_split(left) if how in KEEPS_LEFT else set()
+            return splittable | can_be_split(right) if how in KEEPS_RIGHT else splittable
         case _:
             return set()
 
