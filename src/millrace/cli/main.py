@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "serve": ("serve_command", "Serve the journals of a workspace to all processes."),
     "shuffle": ("shuffle_commands", "List, check and remove shuffles: rows by key."),
     "sql": ("state.sql_command", "Ask runs, jobs, calls and journals in SQL."),
+    "top": ("state.top_command", "Show what a workspace does, live in a terminal."),
     "ui": ("state.ui_command", "Show a workspace in a browser, live."),
     "verify": ("upkeep_commands", "Check every file of a workspace or a backup."),
 }

@@ -36,10 +36,10 @@ from millrace.page.views import (
     workspace_views,
 )
 from millrace.page.views.look import Look, NotThere, Values
-from millrace.page.views.run_views import RunMemory
 from millrace.page.views.workspace_views import Doctor
 from millrace.system.metric_samples import MetricCollector
 from millrace.system.resting_workspace import RestingWorkspace
+from millrace.system.workspace_now import RunMemory
 from millrace.version import __version__
 
 _TYPES: Final = {"css": "text/css", "js": "text/javascript"}

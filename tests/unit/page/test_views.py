@@ -17,12 +17,13 @@ from millrace.page import change_marks
 from millrace.page.change_marks import ChangeWatch, change_mark
 from millrace.page.views import journal_views, run_views, workspace_views
 from millrace.page.views.look import Look, NotThere
-from millrace.page.views.run_views import RunMemory
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_record import RECORDED, JobRecord
 from millrace.pipeline.report.run_history import RunHistory
+from millrace.system import workspace_now
 from millrace.system.resting_workspace import RestingWorkspace
+from millrace.system.workspace_now import RunMemory
 from millrace.workspace import runtime_of
 
 
@@ -85,7 +86,7 @@ def test_a_run_that_was_dropped_is_not_shown_from_memory(
 def test_a_server_remembers_a_limited_number_of_runs(
     workspace: mr.Workspace, resting: RestingWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_views, "run_row", lambda _, n: {"run": n, "state": "finished"})
+    monkeypatch.setattr(workspace_now, "run_row", lambda _, n: {"run": n, "state": "finished"})
     memory = RunMemory(runs_max=3)
 
     for number in (1, 2, 3, 1, 4):

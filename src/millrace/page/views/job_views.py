@@ -16,19 +16,18 @@ from millrace.page.views.look import PAGE_ROWS, Look, NotThere, Values, page_lin
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_record import JobPart
 from millrace.pipeline.report.job_report import HINTS, StepReport
-from millrace.pipeline.run.job_status import JobStatus, job_status
-from millrace.system.call_tables import dollars_by_step, last_call_rows
+from millrace.pipeline.run.job_status import JobStatus
+from millrace.system.call_tables import last_call_rows
 from millrace.system.job_reading import SeenJob, names_of_jobs, seen_job
-from millrace.system.job_tables import job_row
-from millrace.system.resting_workspace import RestingWorkspace
-from millrace.system.step_activity import StepActivity, activities_of, workers_of
+from millrace.system.step_activity import StepActivity
+from millrace.system.workspace_now import job_now, timed_job_rows
 
 
 def list_page(look: Look) -> Values:
     """The jobs, by name."""
     at = look.whole("at")
     names = names_of_jobs(look.workspace)
-    rows = rows_of(look.workspace, names[at : at + PAGE_ROWS])
+    rows = timed_job_rows(look.workspace, names[at : at + PAGE_ROWS])
     return {
         "title": "Jobs",
         "jobs": rows,
@@ -37,34 +36,22 @@ def list_page(look: Look) -> Values:
     }
 
 
-def rows_of(workspace: RestingWorkspace, names: Sequence[str]) -> list[Values]:
-    """The rows of these jobs, with how long the last run took."""
-    now_us = workspace.now_ms() * 1000
-    rows = []
-    for name in names:
-        row = job_row(workspace, name)
-        until = row["ended"] or (now_us if row["state"] == "running" else None)
-        began = row["began"]
-        row["seconds"] = None if None in (until, began) else (until - began) / 1e6
-        rows.append(row)
-    return rows
-
-
 def job_page(look: Look, name: str, *, is_saved: bool = False) -> Values:
     """One job: its steps as a graph, what each does or waits for, its errors and its runs."""
     check_there(look, name)
     with seen_job(look.workspace, name) as job:
-        status = job_status(job.journals, name)
-        now_ms = look.workspace.now_ms()
-        workers = workers_of(job, now_ms)
-        states = activities_of(look.workspace, job, status, workers)
+        now = job_now(look.workspace, job)
+        status = now.status
         calls = last_call_rows(job, None, CALLS_SEEN)
-        usd = dollars_by_step(job)
         errors = errors_by_kind(job)
         ended = _reports(job.history.events)
-        graph = _graph(job, status, states, is_saved=is_saved)
+        graph = _graph(job, status, now.states, is_saved=is_saved)
     last = status.runs[-1] if status.runs else None
-    until = None if last is None else last.ended_us or (now_ms * 1000 if status.holder else None)
+    until = (
+        None
+        if last is None
+        else last.ended_us or (look.workspace.now_ms() * 1000 if status.holder else None)
+    )
     at = look.whole("at")
     entries = list(reversed(status.runs))
     report = {} if last is None else ended.get(last.number, {})
@@ -76,14 +63,14 @@ def job_page(look: Look, name: str, *, is_saved: bool = False) -> Values:
         "failure": _failure(job.history.events, report, last.number if last else 0),
         "figures": _figures(status, until),
         "steps": [
-            {"step": step, "state": states[step.name], "usd": usd.get(step.name)}
+            {"step": step, "state": now.states[step.name], "usd": now.usd.get(step.name)}
             for step in status.steps
         ],
-        "has_usd": bool(usd),
+        "has_usd": bool(now.usd),
         "graph": graph,
         "calls_chart": calls_chart(calls),
         "calls_note": calls_note(calls),
-        "workers": workers,
+        "workers": now.workers,
         "errors": errors,
         "commits": report.get("commits", []),
         "progress_svg": _progress(report),

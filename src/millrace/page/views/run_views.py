@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
@@ -22,15 +19,14 @@ from millrace.shuffle.runs import Run
 from millrace.storage import layout
 from millrace.system.resting_workspace import RestingWorkspace
 from millrace.system.shuffle_tables import (
-    RUNS,
     SeenStage,
-    run_row,
     seen_run,
     seen_stage,
     seen_stages,
     stage_row,
     task_rows,
 )
+from millrace.system.workspace_now import RunMemory
 
 _LARGEST: Final = 10
 _ALIKE_SOUGHT: Final = 20
@@ -39,48 +35,11 @@ _KEYS_SHOWN: Final = 20
 _CHOSEN_SHOWN_MAX: Final = 20_000
 
 
-@dataclass(slots=True)
-class RunMemory:
-    """Rows of runs that have ended: they change no more, so a server reads each once.
-
-    The least recently shown one is forgotten first.
-    """
-
-    runs_max: int = 20_000
-    rows: OrderedDict[int, Values] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def row(self, workspace: RestingWorkspace, query_id: QueryId) -> Values | None:
-        """A row of `runs`, with every column, of a run that is listed now."""
-        with self._lock:
-            if query_id in self.rows:
-                self.rows.move_to_end(query_id)
-                return self.rows[query_id]
-        found = run_row(workspace, query_id)
-        if found is None:
-            return None
-        row = {column.name: found.get(column.name) for column in RUNS.columns}
-        if row["state"] == "finished":
-            with self._lock:
-                self.rows[query_id] = row
-                if len(self.rows) > self.runs_max:
-                    self.rows.popitem(last=False)
-        return row
-
-    def row_there(self, workspace: RestingWorkspace, query_id: QueryId) -> Values | None:
-        """The same, of any run; None, and forgotten, if it was dropped."""
-        if seen_run(workspace, query_id) is None:
-            with self._lock:
-                self.rows.pop(query_id, None)
-            return None
-        return self.row(workspace, query_id)
-
-
 def list_page(look: Look, memory: RunMemory) -> Values:
     """The runs, newest first."""
     at = look.whole("at")
     ids = look.workspace.store.numbers(layout.SHUFFLE)[::-1]
-    rows = rows_of(look.workspace, memory, [QueryId(n) for n in ids[at : at + PAGE_ROWS]])
+    rows = memory.listed(look.workspace, ids[at : at + PAGE_ROWS])
     timed = [row for row in reversed(rows) if row["seconds"] is not None]
     data = [[row["run"] for row in timed], [row["seconds"] for row in timed]]
     return {
@@ -89,12 +48,6 @@ def list_page(look: Look, memory: RunMemory) -> Values:
         "seconds_chart": page_texts.chart(["seconds"], data, is_time=False) if timed else "",
         "links": page_links("/runs", {}, at=at, rows=len(rows), total=len(ids)),
     }
-
-
-def rows_of(workspace: RestingWorkspace, memory: RunMemory, ids: Sequence[QueryId]) -> list[Values]:
-    """The rows of these runs; those that are gone are left out."""
-    found = workspace.store.each(lambda query_id: memory.row(workspace, query_id), ids)
-    return [row for row in found if row is not None]
 
 
 def run_page(look: Look, memory: RunMemory, number: int) -> Values:

@@ -15,10 +15,10 @@ from millrace.page.views.look import PAGE_ROWS, Look, NotThere, Values, page_lin
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_record import JobPart
 from millrace.pipeline.report.job_counts import units_of
-from millrace.pipeline.run.job_status import job_status
-from millrace.system.call_tables import dollars_by_step, last_call_rows, last_charge_rows
+from millrace.system.call_tables import last_call_rows, last_charge_rows
 from millrace.system.job_reading import SeenJob, seen_job
-from millrace.system.step_activity import activities_of, worker_name, workers_of
+from millrace.system.step_activity import worker_name
+from millrace.system.workspace_now import job_now
 
 _CALLS_SHOWN: Final = 30
 _LETTERS_SHOWN: Final = 20
@@ -28,21 +28,19 @@ def step_page(look: Look, name: str, step_name: str) -> Values:
     """One step: what it reads, its last calls, its dead letters."""
     check_there(look, name)
     with seen_job(look.workspace, name) as job:
-        status = job_status(job.journals, name)
-        step = next((s for s in status.steps if s.name == step_name), None)
+        now = job_now(look.workspace, job)
+        step = next((s for s in now.status.steps if s.name == step_name), None)
         part = job.record.part(step_name)
         if step is None or part is None:
             raise NotThere(
                 f"job {name!r} has no step {step_name!r}\n  to fix: choose one of its page"
             )
-        workers = workers_of(job, look.workspace.now_ms())
-        state = activities_of(look.workspace, job, status, workers)[step_name]
+        state = now.states[step_name]
         calls = last_call_rows(job, step_name, CALLS_SEEN)
         letters = [
             t for s in (*part.fused, part.name) for _, t in last_letters(job, _LETTERS_SHOWN, s)
         ]
         charges = last_charge_rows(job, step_name, CALLS_SEEN)
-        usd = dollars_by_step(job).get(step_name)
         units, links = _units(look, job, part)
     shown = pa.concat_tables(letters).sort_by([("at", "descending")]) if letters else None
     return {
@@ -60,7 +58,7 @@ def step_page(look: Look, name: str, step_name: str) -> Values:
             ("calls", page_texts.number(step.calls) or None, ""),
             ("in doubt", page_texts.number(step.in_doubt) if step.calls is not None else None, ""),
             ("errors", page_texts.number(step.errors), ""),
-            ("spent", page_texts.dollars(usd) or None, ""),
+            ("spent", page_texts.dollars(now.usd.get(step_name)) or None, ""),
         ],
         "calls_chart": calls_chart(calls),
         "calls_note": calls_note(calls),

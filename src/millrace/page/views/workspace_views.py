@@ -13,18 +13,14 @@ from millrace.config import Config
 from millrace.durations import ms
 from millrace.engine.questions.table_question import QuestionLimits
 from millrace.errors import MillraceError, UserError
-from millrace.ids import QueryId
 from millrace.page import page_texts
 from millrace.page.pictures.svg import share_bar
-from millrace.page.views import job_views, run_views
 from millrace.page.views.look import Look, Values
-from millrace.page.views.run_views import RunMemory
-from millrace.storage import layout
 from millrace.system.catalog import TABLES
 from millrace.system.file_tables import file_rows
-from millrace.system.job_reading import names_of_running_jobs, newest_jobs
 from millrace.system.questions import SystemTables
 from millrace.system.resting_workspace import RestingWorkspace
+from millrace.system.workspace_now import RunMemory, workspace_now
 from millrace.transport.owner import broker_address, owner_endpoint
 from millrace.transport.owner.owner_endpoint import OwnerEndpoint
 from millrace.upkeep.journal_folder import NoJournals
@@ -32,10 +28,6 @@ from millrace.upkeep.retention_rules import read_rules
 from millrace.version import __version__
 
 Doctor = Callable[[], Sequence[Any]]
-_LATEST: Final = 8
-_NEWEST_JOBS: Final = 30
-_RUNNING_SHOWN: Final = 50
-_NAMED: Final = 3
 _ANSWER_ROWS: Final = 500
 _DAY_US: Final = 86_400_000_000
 _AGES: Final = (("to a day", _DAY_US), ("to a week", 7 * _DAY_US), ("older", None))
@@ -45,42 +37,26 @@ _EXAMPLE: Final = "SELECT state, count(*) AS runs, sum(seconds) AS seconds FROM 
 def overview_page(look: Look, memory: RunMemory) -> Values:
     """What runs now, and what ran last."""
     workspace = look.workspace
-    ids = workspace.store.numbers(layout.SHUFFLE)[::-1]
-    runs = run_views.rows_of(workspace, memory, [QueryId(n) for n in ids[:_LATEST]])
-    names = newest_jobs(workspace)
-    working = sorted(names_of_running_jobs(workspace)) if names else []
-    chosen = dict.fromkeys([*working[:_RUNNING_SHOWN], *names[:_NEWEST_JOBS]])
-    jobs = job_views.rows_of(workspace, list(chosen))
-    jobs.sort(key=lambda job: (job["state"] != "running", -(job["began"] or 0)))
-    journals, reason = None, look.no_journals()
+    now, journals, reason = workspace_now(workspace, memory), None, look.no_journals()
     if reason is None:
         with workspace.pages() as pages:
             journals = pages.count()
-    running = [row for row in runs if row["state"] == "running"]
     return {
         "title": "Overview",
         "name": os.path.basename(workspace.store.root.rstrip("/")) or workspace.store.root,
-        "about": _now_text(len(running), working),
-        "running": bool(running or working),
+        "about": now.text,
+        "running": now.is_busy,
         "figures": [
-            ("runs", page_texts.number(len(ids)), ""),
-            ("jobs", page_texts.number(len(names)), ""),
+            ("runs", page_texts.number(now.run_count), ""),
+            ("jobs", page_texts.number(now.job_count), ""),
             ("journals", None if journals is None else page_texts.number(journals), ""),
         ],
-        "runs": runs,
-        "more_runs": len(ids) if len(ids) > len(runs) else None,
-        "jobs": jobs[: max(_LATEST, len(working[:_RUNNING_SHOWN]))],
-        "more_jobs": len(names) if len(names) > _LATEST else None,
+        "runs": now.runs,
+        "more_runs": now.run_count if now.run_count > len(now.runs) else None,
+        "jobs": now.jobs,
+        "more_jobs": now.job_count if now.job_count > len(now.jobs) else None,
         "no_jobs": reason or "No job ran here yet.",
     }
-
-
-def _now_text(runs: int, jobs: Sequence[str]) -> str:
-    parts = [f"job {name}" for name in jobs[:_NAMED]]
-    parts += [f"{len(jobs) - _NAMED} more jobs"] if len(jobs) > _NAMED else []
-    if runs:
-        parts.append("a query" if runs == 1 else f"{runs} queries")
-    return f"Running now: {', '.join(parts)}." if parts else "Nothing runs now."
 
 
 def workspace_page(look: Look, *, has_doctor: bool) -> Values:
