@@ -82,8 +82,12 @@ docs: $(DOCS_READY)  ## the site with the API reference, into build/site; fails 
 	@NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --strict --clean
 	@echo "made build/site: open build/site/index.html"
 
-bench: java  ## all benchmarks, each beside its peer
-	@for file in key_hash shuffle_write flight_fetch datasets asof tpch bytes_read journal journal_kafka kafka_joined job state owner ledgers open reads_core reads_queue reads_flight reads_session reads_small reads live source h2o; do $(BIN)/python benchmarks/$$file.py; done
+# All that measure something; the others are called by them.
+BENCHMARKS = $(filter-out check cpu_seconds,$(sort $(basename $(notdir $(wildcard benchmarks/*.py)))))
+
+bench: java  ## all benchmarks, each beside its peer; hours. One alone: make bench BENCHMARKS=tpch
+	@failed=; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || failed="$$failed $$name"; done; \
+	  test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 bench-jobs: java  ## the benchmarks of jobs, of their owner and of opening after a crash
 	@for file in job owner open; do $(BIN)/python benchmarks/$$file.py; done

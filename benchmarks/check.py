@@ -3,16 +3,18 @@
     .venv/bin/python benchmarks/check.py [--record] [--only key_hash job ...] [--file PATH]
 
 A ratio is how many times as fast as its peer Millrace is, in the same run on the same data; more is
-better. Of each case, several ratios are recorded. A case fell if it is a fifth below the lowest of
-them: it is then measured up to three times, and the median counts.
+better. Of each case, several ratios are recorded, each with the commit and date of its measurement.
+A case fell if it is a fifth below the lowest of them: it is then measured up to three times, and
+the median counts.
 
 Other work on the cores disturbs ratios too, so the cores are looked at before and after each run. A
 case that is low is an error only if two runs or more were undisturbed, on the kind of machine that
-it was recorded on; otherwise this says so and goes on. It ends in less than five minutes, and names
-what it had no time for. A recorded case that a benchmark no longer measures is an error.
+it was recorded on; otherwise this says so and goes on. It ends in less than five minutes: every
+benchmark runs once before a low one runs again, and each day another one comes first. On idle
+cores a case that it had no time for is an error, and so is one that is no longer measured.
 
-`--record` measures five times, on cores that nothing else uses, and writes recorded.json with the
-commit. The message for a case that fell lists the commits since, and how to find the one.
+`--record` measures five times, on cores that nothing else uses, and writes recorded.json. The
+message for a case that fell lists the commits since it was measured last, and how to find the one.
 """
 
 from __future__ import annotations
@@ -61,14 +63,31 @@ class OutOfTime(Exception):
     """A run was not begun or not ended because the check has to end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """Ratios as they were, when, at which commit, and on what."""
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A ratio as it was, when, and at which commit."""
 
-    ratios: tuple[float, ...]
+    ratio: float
     date: str
     commit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Measurements of a case, the last one last, and on what they were made."""
+
+    measurements: tuple[Measurement, ...]
     machine: str
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Of all measurements."""
+        return tuple(one.ratio for one in self.measurements)
+
+    @property
+    def commit(self) -> str:
+        """The last one that is known to have been as fast."""
+        return self.measurements[-1].commit
 
     @property
     def floor(self) -> float:
@@ -159,6 +178,11 @@ def compiled_only(lines: Lines) -> Ratios:
     return {k: v for k, v in times_as_fast(lines).items() if k.endswith("native")}
 
 
+def total_alone(lines: Lines) -> Ratios:
+    """Of many short queries: all together, since each alone is noise."""
+    return {case: ratio for case, ratio in times_as_fast(lines).items() if " total " in case}
+
+
 def times_as_long(lines: Lines) -> Ratios:
     """Where `ratio` is how many times as long as the peer Millrace takes."""
     return {line["case"]: 1 / float(line["ratio"]) for line in lines if "ratio" in line}
@@ -186,6 +210,11 @@ SHORT: Final[Mapping[str, Short]] = {
     ),
     "reads": Short(("--rows", "500000", "--parts", "spark"), times_as_fast),
     "job": Short(("--rows", "100000", "--parts", "peers", "--kinds", "row"), times_as_long),
+    "asof": Short(("--rows", "500000", "--case", "as-of"), times_as_fast),
+    "tpch": Short(
+        ("--scale", "0.1", "--form", "sql", "--rounds", "3", "--queries", "1", "3", "6", "18"),
+        total_alone,
+    ),
 }
 
 
@@ -226,17 +255,22 @@ def complaint(judged: Sequence[Judged], commits: Callable[[str], str]) -> str | 
     bad = [one for one in judged if one.is_bad]
     if not bad:
         return None
-    since = {one.recorded.commit for one in bad if one.recorded is not None}
-    names = sorted({one.case.partition(":")[0] for one in bad})
-    begun = "\n".join(commits(commit) for commit in sorted(since))
-    return (
-        f"slower than recorded, by more than {FALL_MAX:.0%} against the peer\n"
-        + "\n".join(f"  {one.text}" for one in bad)
-        + f"\n{begun}\n"
-        f"  to fix: find the commit: git bisect start HEAD {min(since)}; git bisect run "
-        f".venv/bin/python benchmarks/check.py --only {' '.join(names)}\n"
-        "  if it is meant to be slower, record it: benchmarks/check.py --record"
-    )
+    since: dict[str, list[Judged]] = {}
+    for one in bad:
+        if one.recorded is not None:
+            since.setdefault(one.recorded.commit, []).append(one)
+    told = [f"slower than recorded, by more than {FALL_MAX:.0%} against the peer"]
+    for commit, cases in since.items():
+        names = sorted({one.case.partition(":")[0] for one in cases})
+        told += [f"  {one.text}" for one in cases]
+        told += [
+            commits(commit),
+            (
+                f"  to fix: find the commit: git bisect start HEAD {commit}; git bisect run "
+                f".venv/bin/python benchmarks/check.py --only {' '.join(names)}"
+            ),
+        ]
+    return "\n".join([*told, "  or, if it is meant to be slower: benchmarks/check.py --record"])
 
 
 def remarks(judged: Sequence[Judged]) -> list[str]:
@@ -263,9 +297,10 @@ def load(path: Path) -> dict[str, Recorded]:
     try:
         found = {
             str(case): Recorded(
-                ratios=tuple(float(ratio) for ratio in one["ratios"]),
-                date=str(one["date"]),
-                commit=str(one["commit"]),
+                measurements=tuple(
+                    Measurement(float(made["ratio"]), str(made["date"]), str(made["commit"]))
+                    for made in one["measurements"]
+                ),
                 machine=str(one["machine"]),
             )
             for case, one in json.loads(text).items()
@@ -381,33 +416,65 @@ def json_lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
+@dataclass(slots=True)
+class Trial:
+    """A benchmark that is run until none of its cases is low, or it was tried enough."""
+
+    name: str
+    recorded: Mapping[str, Recorded]
+    here: str
+    runs: list[Run] = field(default_factory=list)
+    not_compared: str | None = None
+    _failed: bool = False
+
+    @property
+    def judged(self) -> list[Judged]:
+        """Its cases, as they are now."""
+        return judge(self.recorded, self.runs, self.here, not_compared=self.not_compared)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another run would say more."""
+        low = any(one.is_low for one in self.judged) or not self.runs
+        return low and len(self.runs) < TRIES and self.not_compared is None
+
+    def run_once(self, limit_s: float) -> None:
+        """Run it, if there is time."""
+        try:
+            self.runs.append(run(self.name, limit_s))
+        except OutOfTime:
+            # On idle cores, a case that never ran is an error.
+            if self.runs or busy_share() > BUSY_SHARE_MAX:
+                self.not_compared = f"the check ends after {CHECK_S_MAX} s"
+        except Unusable as error:
+            # A busy machine can end a benchmark: an idle one does so twice if it is wrong.
+            print(error, file=sys.stderr, flush=True)
+            if self._failed and busy_share() <= BUSY_SHARE_MAX:
+                raise
+            self.not_compared = "its benchmark failed twice on busy cores" if self._failed else None
+            self._failed = True
+
+
 def measure_and_judge(
     names: Sequence[str],
     recorded: Mapping[str, Recorded],
     here: str,
     now: Callable[[], float] = time.monotonic,
 ) -> list[Judged]:
-    """Run what is asked for; again, where something is low."""
-    out: list[Judged] = []
+    """Run each benchmark that is asked for once; then again those of which a case is low."""
     until = now() + CHECK_S_MAX
-    for name in names:
-        known, runs, failed, why = of([name], recorded), list[Run](), False, None
-        judged = judge(known, runs, here)
-        while len(runs) < TRIES and any(one.is_low for one in judged) and why is None:
-            try:
-                runs.append(run(name, until - now()))
-            except OutOfTime:
-                why = f"the check ends after {CHECK_S_MAX} s"
-            except Unusable as error:
-                # A busy machine can end a benchmark: an idle one does so twice if it is wrong.
-                print(error, file=sys.stderr, flush=True)
-                if failed and busy_share() <= BUSY_SHARE_MAX:
-                    raise
-                why = "its benchmark failed twice on busy cores" if failed else None
-                failed = True
-            judged = judge(known, runs, here, not_compared=why)
-        out += judged
-    return out
+    trials = [Trial(name, of([name], recorded), here) for name in names]
+    for _ in range(TRIES + 1):  # One more, for what failed once.
+        for trial in trials:
+            if trial.goes_on:
+                trial.run_once(until - now())
+    return [one for trial in trials for one in trial.judged]
+
+
+def of_the_day(names: Sequence[str], day: int) -> list[str]:
+    """The benchmarks in the order of a day: each comes first now and then."""
+    first = day % len(names) if names else 0
+    return [*names[first:], *names[:first]]
 
 
 def record(names: Sequence[str], path: Path) -> None:
@@ -426,9 +493,7 @@ def record(names: Sequence[str], path: Path) -> None:
         known = {case: one for case, one in known.items() if case not in of([name], known)}
         known |= {
             case: Recorded(
-                ratios=tuple(one.ratios[case] for one in runs),
-                date=date,
-                commit=commit,
+                measurements=tuple(Measurement(one.ratios[case], date, commit) for one in runs),
                 machine=where,
             )
             for case in runs[0].ratios
@@ -460,7 +525,8 @@ def main() -> None:
             record(asked.only, asked.file)
             return
         recorded = of(asked.only, load(asked.file))
-        judged = measure_and_judge(asked.only, recorded, machine())
+        names = of_the_day(asked.only, datetime.now(UTC).toordinal())
+        judged = measure_and_judge(names, recorded, machine())
     except OutOfTime as error:
         sys.exit(f"benchmark {error} did not end within {RUN_S_MAX} s")
     except Unusable as error:

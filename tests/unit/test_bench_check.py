@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import check
-from benchmarks.check import OutOfTime, Recorded, Run, Unusable
+from benchmarks.check import Measurement, OutOfTime, Recorded, Run, Unusable
 
 
 def recorded(**ratios: float) -> dict[str, Recorded]:
@@ -16,7 +16,8 @@ def recorded(**ratios: float) -> dict[str, Recorded]:
 
 
 def record_of(*ratios: float, machine: str = "here") -> Recorded:
-    return Recorded(ratios=ratios, date="2026-11-15", commit="abc123", machine=machine)
+    made = tuple(Measurement(ratio, "2026-11-15", "abc123") for ratio in ratios)
+    return Recorded(measurements=made, machine=machine)
 
 
 def measured(*, is_disturbed: bool = False, **ratios: float) -> Run:
@@ -115,7 +116,65 @@ def test_on_another_machine_a_low_case_is_told_and_no_error(
     assert remark.endswith("not compared: recorded on another kind of machine")
 
 
-def test_what_there_was_no_time_for_is_told_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commits_since_a_case_was_measured_last_are_searched() -> None:
+    def of_commits(*commits: str) -> Recorded:
+        made = tuple(Measurement(5.0, "2026-11-15", commit) for commit in commits)
+        return Recorded(measurements=made, machine="here")
+
+    known = {"b: join": of_commits("old", "late"), "c: sort": of_commits("old")}
+    slow = Run({"b: join": 1.0, "c: sort": 1.0})
+
+    told = check.complaint(check.judge(known, [slow] * 3, "here"), no_commits)
+
+    assert told is not None
+    assert (
+        "bisect start HEAD late; git bisect run .venv/bin/python benchmarks/check.py --only b\n"
+        in told
+    )
+    assert (
+        "bisect start HEAD old; git bisect run .venv/bin/python benchmarks/check.py --only c\n"
+        in told
+    )
+
+
+def test_every_benchmark_runs_once_before_a_low_one_runs_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = {"b: join": record_of(5.0), "c: sort": record_of(5.0)}
+    begun: list[str] = []
+
+    def run(name: str, _limit_s: float) -> Run:
+        begun.append(name)
+        return Run({"b: join": 1.0} if name == "b" else {"c: sort": 5.0})
+
+    monkeypatch.setattr(check, "run", run)
+    check.measure_and_judge(["b", "c"], known, "here")
+    assert begun == ["b", "c", "b", "b"]
+
+
+@pytest.mark.parametrize("busy", [0.0, 1.0])
+def test_a_case_that_never_ran_is_an_error_on_idle_cores(
+    monkeypatch: pytest.MonkeyPatch, busy: float
+) -> None:
+    def run(name: str, _limit_s: float) -> Run:
+        raise OutOfTime(name)
+
+    monkeypatch.setattr(check, "run", run)
+    monkeypatch.setattr(check, "busy_share", lambda: busy)
+    (one,) = check.measure_and_judge(["b"], recorded(join=5.0), "here")
+    assert one.verdict == ("not compared" if busy else "not measured")
+    assert one.is_bad == (not busy)
+
+
+def test_each_benchmark_comes_first_on_some_day() -> None:
+    orders = [check.of_the_day(list(check.SHORT), day) for day in range(len(check.SHORT))]
+    assert {order[0] for order in orders} == set(check.SHORT)
+    assert all(set(order) == set(check.SHORT) for order in orders)
+
+
+def test_what_there_was_no_time_to_repeat_is_told_and_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     limits: list[float] = []
 
     def run(_name: str, limit_s: float) -> Run:
@@ -200,11 +259,12 @@ def test_what_was_saved_is_loaded_again(tmp_path: Path) -> None:
         "[]",
         "{}",
         '{"b: join": 5.0}',
-        '{"b: join": {"ratios": [5.0]}}',
-        '{"b: join": {"ratios": [], "date": "", "commit": "", "machine": ""}}',
-        '{"b: join": {"ratios": ["much"], "date": "", "commit": "", "machine": ""}}',
-        '{"b: join": {"ratios": [0], "date": "", "commit": "", "machine": ""}}',
-        '{"b: join": {"ratios": [1, NaN], "date": "", "commit": "", "machine": ""}}',
+        '{"b: join": {"measurements": [5.0], "machine": ""}}',
+        '{"b: join": {"measurements": [], "machine": ""}}',
+        '{"b: join": {"measurements": [{"ratio": 1.0, "date": ""}], "machine": ""}}',
+        '{"b: join": {"measurements": [{"ratio": "x", "date": "", "commit": ""}], "machine": ""}}',
+        '{"b: join": {"measurements": [{"ratio": 0, "date": "", "commit": ""}], "machine": ""}}',
+        '{"b: join": {"measurements": [{"ratio": NaN, "date": "", "commit": ""}], "machine": ""}}',
     ],
 )
 def test_a_file_that_cannot_be_understood_is_refused_by_name(tmp_path: Path, text: str) -> None:
