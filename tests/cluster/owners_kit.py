@@ -26,7 +26,7 @@ from millrace.faults import VARIABLE
 from millrace.journal.broker import Broker
 from millrace.testing.fault_injection import armed
 from millrace.transport.owner.election import join_journals
-from millrace.transport.owner.journal_owner import LocalLink
+from millrace.transport.owner.local_link import LocalLink
 from millrace.transport.owner.owner_endpoint import JournalAddress
 from millrace.workspace import runtime_of
 

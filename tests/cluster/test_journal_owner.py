@@ -34,7 +34,7 @@ from tests.cluster.owners_kit import (
 import millrace as mr
 from millrace.errors import OwnerUnreachable
 from millrace.transport.owner.election import join_journals
-from millrace.transport.owner.journal_owner import LocalLink
+from millrace.transport.owner.local_link import LocalLink
 from millrace.transport.owner.owner_endpoint import JournalAddress
 from millrace.workspace import runtime_of
 

@@ -7,6 +7,7 @@ import sys
 import click
 
 from millrace.cli.common import example
+from millrace.cli.state.metrics_option import metrics_option, metrics_token, serve_metrics
 from millrace.cli.workspace_argument import workspace_argument
 from millrace.errors import AlreadyOwned, UserError
 from millrace.storage.workspace_home import WorkspaceHome
@@ -45,7 +46,18 @@ _TICK_S = 0.2
     "--ledger",
     help="Where it is kept what counts: sqlite, files or postgresql://... Default: as recorded.",
 )
-def serve(workspace: str, *, host: str | None, port: int, broker: str, ledger: str | None) -> None:
+@metrics_option
+@metrics_token
+def serve(
+    workspace: str,
+    *,
+    host: str | None,
+    port: int,
+    broker: str,
+    ledger: str | None,
+    metrics: str | None,
+    metrics_token: str | None,
+) -> None:
     """Serve the journals of WORKSPACE to all processes that open it, until ended.
 
     Without this the first process that uses the journals of a workspace owns them, and serves
@@ -85,6 +97,7 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str, ledger: s
         upkeep=runtime_of(ws).care.look_after,
     )
     stop = stop_on_signals()
+    serve_metrics(metrics, metrics_token)
     owner = _own(owned, stop)
     if owner is None:
         return

@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from millrace.errors import BrokerStopped, MillraceError, Retriable
 from millrace.journal.core.book import MOVED, Book
+from millrace.metrics.process_metrics import COMMIT_REQUESTS, COMMIT_SECONDS
 from millrace.wakeup import WakeUp
 
 T = TypeVar("T")
@@ -181,6 +182,8 @@ class GroupCommit:
                 is_saving, begun = True, time.monotonic()
                 self._save(draft)
                 self._save_s = time.monotonic() - begun
+                COMMIT_SECONDS.note(self._save_s)
+                COMMIT_REQUESTS.add(len(requests))
                 with self.settled:
                     self._book.absorb(draft)
                     is_saving = False

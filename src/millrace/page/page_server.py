@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import uvicorn
+from starlette.applications import Starlette
 
 from millrace.errors import UserError
 from millrace.page.page_app import PageSource, page_app
@@ -35,20 +37,23 @@ class PagePlace:
         return f"http://{name}:{self.port}/" + (f"?{TOKEN}={self.token}" if self.token else "")
 
 
-class PageServer:
-    """A server of pages that listens from the start. `run` or `start` it, and `close` it."""
+class WebServer:
+    """A server that listens from the start. `run` or `start` it, and `close` it."""
 
     def __init__(
-        self, source: PageSource, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+        self,
+        make_app: Callable[[str | None], Starlette],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
     ) -> None:
-        self._source = source
+        """`make_app` gets the token that requests show; None for loopback alone."""
         self._socket = _listening(host, port)
         given = self._socket.getsockname()[1]
         needed = token or (None if is_loopback(host) else new_token())
         self.place = PagePlace(host, given, needed)
-        app = page_app(source, needed)
         config = uvicorn.Config(
-            app,
+            make_app(needed),
             log_level="warning",
             access_log=False,
             lifespan="off",
@@ -57,7 +62,6 @@ class PageServer:
         )
         config.load()
         self._server = uvicorn.Server(config)
-        warm_up(app, needed)
         self._thread: WorkerThread | None = None
 
     def run(self) -> None:
@@ -75,19 +79,38 @@ class PageServer:
         while not self._server.started:
             if time.monotonic() > until or not self._thread.is_alive():
                 raise UserError(
-                    f"the pages of {self._source.workspace.store.root} cannot be served\n"
-                    f"  found: no server at {self.place.url}\n  to fix: choose another port"
+                    f"nothing is served at {self.place.url}\n"
+                    "  found: the server did not start\n  to fix: choose another port"
                 )
             time.sleep(0.01)
 
     def close(self) -> None:
         """Stop serving."""
-        self._source.stopping.set()
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(_START_S_MAX)
             self._thread = None
         self._socket.close()
+
+
+class PageServer(WebServer):
+    """A server of pages."""
+
+    def __init__(
+        self, source: PageSource, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+    ) -> None:
+        self._source = source
+        super().__init__(self._warm, host, port, token)
+
+    def _warm(self, needed: str | None) -> Starlette:
+        app = page_app(self._source, needed)
+        warm_up(app, needed)
+        return app
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._source.stopping.set()
+        super().close()
         self._source.workspace.close()
 
 
@@ -100,7 +123,7 @@ def _listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         raise UserError(
-            f"no pages can be served at {host}:{port}\n  found: {error}\n"
+            f"nothing can be served at {host}:{port}\n  found: {error}\n"
             "  to fix: give another --port, or 0 for any free one"
         ) from error
     return made

@@ -9,6 +9,7 @@ from typing import TypeVar
 from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import LeaseHeld, Retriable
+from millrace.metrics.process_metrics import RETRIES
 
 T = TypeVar("T")
 
@@ -28,5 +29,6 @@ def patiently(ask: Callable[[], T], config: Config, passing: type[Retriable] = R
         except passing:
             if time.monotonic() + wait_ms / 1000 > until:
                 raise
+        RETRIES.add(1, "owner")
         time.sleep(wait_ms / 1000)
         wait_ms *= 2

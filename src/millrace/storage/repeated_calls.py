@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from millrace.metrics.process_metrics import RETRIES
+
 PAUSE_MS: Final = 100
 """The wait before a read is made again; it doubles with each."""
 _Answer = TypeVar("_Answer")
@@ -40,5 +42,6 @@ def repeated(
             pause_s *= random.uniform(0.5, 1.0)  # noqa: S311 - so that not all come at once
             if not tries_left or time.monotonic() + pause_s >= until:
                 raise
+        RETRIES.add(1, "store")
         time.sleep(pause_s)
         pause_s *= 2

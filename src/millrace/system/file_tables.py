@@ -35,6 +35,7 @@ KINDS: Final = {
     "large": "large values",
     "reads": "queues of reads",
     "agents": "agents",
+    "metrics": "counts of processes",
 }
 """What the folders of a workspace hold; all else is the workspace's own."""
 OWN: Final = "workspace"

@@ -17,8 +17,10 @@ from typing import Final
 from millrace.errors import MillraceError
 from millrace.ids import QueryId
 from millrace.journal.embedded.segment_reader import LEDGER
+from millrace.metrics import process_reports
 from millrace.metrics import workspace_metrics as metrics
 from millrace.metrics.metric import Metric, MetricSample
+from millrace.metrics.metric_catalog import PROCESS_METRICS
 from millrace.storage import layout
 from millrace.storage.local import LocalStore
 from millrace.system.file_totals import FileTotals
@@ -74,6 +76,7 @@ class MetricCollector:
             "owner": self._owner,
             "jobs": lambda: job_samples(self.workspace),
             "reads": lambda: read_samples(self.workspace),
+            "processes": self._processes,
         }
         for name, part in parts.items():
             failed = 0
@@ -143,6 +146,9 @@ class MetricCollector:
             ledger = os.path.join(there.store.path(there.folder), LEDGER)
             yield sample(metrics.LEDGER_BYTES, _size(ledger))
             yield sample(metrics.LEDGER_WAL_BYTES, _size(f"{ledger}-wal"))
+
+    def _processes(self) -> Samples:
+        yield from process_reports.reported(self.workspace.store, PROCESS_METRICS, time.time())
 
     def _owner(self) -> Samples:
         store = self.workspace.store

@@ -108,11 +108,12 @@ class Target:
         return _PROPER[self.kind](self)
 
     def files(self) -> dict[str, int]:
-        """Everything at rest, by path, with its size; not the ledger's own log."""
+        """Everything at rest, by path, with its size; not the ledger's own log, nor counts."""
         return {
             str(path.relative_to(self.root)): path.stat().st_size
             for path in self.root.rglob("*")
             if path.is_file() and not path.name.endswith(("-wal", "-shm"))
+            if path.parent.name != "metrics"
         }
 
     def open_files(self) -> int:

@@ -17,7 +17,8 @@ from millrace.spark.session import is_local, is_reachable
 from millrace.transport.owner import broker_address, owner_endpoint
 from millrace.transport.owner.election import own_or_join
 from millrace.transport.owner.joined_broker import JoinedBroker
-from millrace.transport.owner.journal_owner import LocalLink, Owner
+from millrace.transport.owner.journal_owner import Owner
+from millrace.transport.owner.local_link import LocalLink
 from millrace.workspace import Workspace, runtime_of
 
 IMPATIENT = QUICK.with_options(owner_start_ms_max=50, owner_retries_max=1)

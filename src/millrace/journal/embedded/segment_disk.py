@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from millrace.journal.block_memory import BlockMemory
+from millrace.metrics.process_metrics import SYNC_SECONDS
 from millrace.storage import modes
 from millrace.storage.fetched_ahead import FetchedAhead
 from millrace.storage.local import sync_file, sync_folder
@@ -82,7 +83,8 @@ class LocalDisk:
             sync_file(path)
             return
         try:
-            os.fsync(handle)
+            with SYNC_SECONDS.timed():
+                os.fsync(handle)
         finally:
             os.close(handle)
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from millrace.errors import SchemaMismatch
 from millrace.faults import fault
+from millrace.metrics.process_metrics import CALL_SECONDS, IN_FUNCTION, RETRIES
 from millrace.pipeline.calling.async_batch import is_cancelled, run_through
 from millrace.pipeline.calling.call_failures import failure_of
 from millrace.pipeline.calling.call_thread import CallTimedOut
@@ -89,6 +90,7 @@ class CallPool:
         """Make these calls when slots are free."""
         with self._changed:
             again = [call for call in calls if call.is_again]
+            RETRIES.add(len(again), "provider")
             self._ready.extend(call for call in calls if call not in again)
             self._ready.extendleft(reversed(again))
             self._is_held = self._is_held and not again
@@ -324,6 +326,9 @@ class CallPool:
 
     def _ended(self, slot: int, begun: object, call: SlidingCall, outcome: CallOutcome) -> None:
         self.seconds += outcome.seconds / self._concurrency
+        labels = (self._caller.hop.job, self._caller.step.name)
+        CALL_SECONDS.note(outcome.seconds, *labels)
+        IN_FUNCTION.add(outcome.seconds / self._concurrency, *labels)
         if self._concurrency == 1 and outcome.failure is not None:
             self._is_held = True
         if self._gate is not None:

@@ -99,6 +99,14 @@ def rank(
     return [state.unit for state in sorted(open_, key=order)]
 
 
+def pushed_back(steps: Steps, states: Sequence[UnitState], limits: FlowLimits) -> frozenset[str]:
+    """The steps that have rows and are left alone, since one behind them has too many."""
+    sums = _UnitSums(steps, states, limits, frozenset(), {})
+    return frozenset(
+        name for name, hop in steps.hops.items() if sums.backlog[name] and sums.is_pushed_back(hop)
+    )
+
+
 class _UnitSums:
     """Sums over all units, for the decision about each unit."""
 
@@ -131,9 +139,12 @@ class _UnitSums:
         workers = hop.options.workers
         if workers is not None and self.busy[hop.name] >= workers:
             return False
-        if any(self.backlog[name] >= self.limits.backlog_rows_max for name in hop.feeds):
+        if self.is_pushed_back(hop):
             return False
         return not hop.gathers or self._is_enough(hop, state)
+
+    def is_pushed_back(self, hop: Hop) -> bool:
+        return any(self.backlog[name] >= self.limits.backlog_rows_max for name in hop.feeds)
 
     def _is_enough(self, hop: Hop, state: UnitState) -> bool:
         """Whether a file or batch is worth making: it is large, or late, or nothing more comes."""

@@ -15,6 +15,7 @@ from millrace.durations import ms
 from millrace.errors import LeaseHeld, LeaseLost, MillraceError, WorkspaceUnknown
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
+from millrace.metrics.process_metrics import LEASES_LOST
 from millrace.pipeline.core import hops
 from millrace.pipeline.run import lease_holders
 from millrace.pipeline.run.interrupts import say
@@ -132,6 +133,7 @@ class RunLease:
                 renewed = time.monotonic()
             except LeaseLost as error:
                 if not self._ended.is_set():
+                    LEASES_LOST.add(1, "run")
                     self.lost = LeaseLost(
                         f"job {self._job!r}: run {self.run} was ended by somebody else\n"
                         f"  found: {error}\n  to fix: run it again to go on where it stopped"

@@ -10,6 +10,7 @@ from millrace.durations import ms
 from millrace.errors import LeaseLost, MillraceError
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
+from millrace.metrics.process_metrics import LEASES_LOST
 from millrace.wakeup import WakeUp, WorkerThread, join
 
 
@@ -78,6 +79,7 @@ class Keeper:
             self._broker.renew(lease, lease_ms=ms(self._config.job_lease))
         except LeaseLost:
             self.drop(lease)
+            LEASES_LOST.add(1, "unit")
         except MillraceError:
             return  # Tried again; `has_lost` counts the time.
         else:

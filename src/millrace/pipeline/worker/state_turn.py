@@ -135,7 +135,7 @@ class StateTurn:
                 assert self._local.skipped is not None, "read with the state"
                 self._local.skipped = self._local.skipped.plus(made.skipped)
                 gathered.skipped = self._local.skipped
-            tally.add(tally.in_function, name, time.monotonic() - begun)
+            tally.add_in_function(name, time.monotonic() - begun)
         gathered.next = piece.next
 
     def _hand_over_if_due(self) -> None:

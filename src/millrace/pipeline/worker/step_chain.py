@@ -244,4 +244,4 @@ def _count(tally: WorkerTally, step: str, called: BatchOutcome) -> None:
     tally.add(tally.calls, step, called.calls)
     tally.add(tally.errors, step, called.errors)
     tally.add(tally.skipped, step, len(called.left_out))
-    tally.add(tally.in_function, step, called.seconds)
+    tally.add_in_function(step, called.seconds)

@@ -11,6 +11,7 @@ from millrace.config import Config
 from millrace.durations import ms
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import JournalInfo, Lease
+from millrace.metrics.process_metrics import IN_FUNCTION
 from millrace.pipeline.calling.call_failures import Stopped
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.unit_publish import UnitNotes
@@ -49,6 +50,7 @@ class StopFlag:
 class WorkerTally:
     """Counts of a worker's work; the `WorkerOutcome` holds all of them."""
 
+    job: str = ""
     rows_in: dict[str, int] = field(default_factory=dict)
     rows_out: dict[str, int] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
@@ -63,6 +65,11 @@ class WorkerTally:
         """Count some more for a step."""
         if count:
             to[name] = to.get(name, 0) + count
+
+    def add_in_function(self, step: str, seconds: float) -> None:
+        """Count some more time inside the function of a step."""
+        self.add(self.in_function, step, seconds)
+        IN_FUNCTION.add(seconds, self.job, step)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from millrace.durations import ms
 from millrace.errors import LeaseLost
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import JournalInfo, Lease
+from millrace.metrics.process_metrics import BACK_PRESSURED, BUSY, WAITING
 from millrace.pipeline.calling.call_thread import stuck_calls
 from millrace.pipeline.calling.function_caller import JOB_STUCK_CALLS_MAX
 from millrace.pipeline.calling.function_instances import begin_run, has_model, made_for
@@ -116,7 +117,7 @@ class Worker:
         )
         self.keeper: Keeper | None = None
         """Keeps the leases while the worker runs."""
-        self._tally = WorkerTally()
+        self._tally = WorkerTally(job=self._job)
         self._setup = TurnSetup(broker, settings)
         self._units: dict[Unit, JournalInfo] = {}
         self._listed_at = 0.0
@@ -126,6 +127,7 @@ class Worker:
         self._turns: dict[str, int] = {}
         self._seconds: dict[str, float] = {}
         self._waited = 0.0
+        self._pushed_back: frozenset[str] = frozenset()
         self._idle = 0
         self._idle_s_max = (settings.idle_ms_max or math.inf) / 1000
         self._until = 0.0
@@ -202,10 +204,15 @@ class Worker:
     def _wait(self) -> None:
         """Wait before the next look for work; longer if there was none for long."""
         begun = time.monotonic()
+        steps = set(self._steps.hops) if self._settings.only is None else self._settings.only
         longer = min(_IDLE_LONGER_MAX, 1 + self._idle // _IDLE_LONGER_MAX)
         self._stopping.wait(self._config.job_idle_ms * longer / 1000)
         self._idle += 1
-        self._waited += time.monotonic() - begun
+        waited_s = time.monotonic() - begun
+        self._waited += waited_s
+        for step in steps:
+            kept = BACK_PRESSURED if step in self._pushed_back else WAITING
+            kept.add(waited_s, self._job, step)
 
     # Choosing.
     def _find_units(self) -> None:
@@ -252,6 +259,7 @@ class Worker:
                     waited_ms=self._waited_ms(unit, position.committed, rows),
                 )
             )
+        self._pushed_back = unit_choice.pushed_back(self._steps, states, self._limits)
         ranked = unit_choice.rank(
             self._steps,
             states,
@@ -323,7 +331,10 @@ class Worker:
             stays=lambda: self._stays(hop, keeper),
         )
         try:
-            ended = self._setup.work(leased_unit, is_reported=lambda: unit in self._left_alone())
+            with BUSY.seconds(self._job, hop.name):
+                ended = self._setup.work(
+                    leased_unit, is_reported=lambda: unit in self._left_alone()
+                )
         except LeaseLost:
             ended = TurnEnd.LOST
         finally:

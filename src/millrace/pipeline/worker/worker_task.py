@@ -20,9 +20,11 @@ import pyarrow as pa
 from millrace.errors import Retriable
 from millrace.faults import fault
 from millrace.identity.versions import check_versions
+from millrace.metrics.process_reports import reporting
 from millrace.pipeline.run.worker_orders import WorkerOrder
 from millrace.pipeline.sinks import OtherJournals
 from millrace.pipeline.worker.worker import Worker, WorkerOutcome, WorkerSettings
+from millrace.storage.workspace_home import store_at
 from millrace.transport.owner.election import join_journals
 
 JOB_YIELD_MS: Final = 1_000
@@ -79,7 +81,8 @@ def _run(order: WorkerOrder) -> WorkerOutcome:
             others=others,
             progress=order.progress,
         )
-        return Worker(broker, order.hops, settings).run()
+        with reporting(store_at(order.workspace, order.config)):
+            return Worker(broker, order.hops, settings).run()
     finally:
         for opened in (broker, *(journals.broker for journals in others.values())):
             opened.close()

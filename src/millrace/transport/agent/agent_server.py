@@ -19,6 +19,7 @@ from millrace.errors import MillraceError, Retriable
 from millrace.faults import fault
 from millrace.ids import FolderId
 from millrace.limits import MIB
+from millrace.metrics.process_metrics import SENT_BYTES, STREAMS_NOW
 from millrace.shuffle.index import encode_json
 from millrace.transport.agent import agent_messages, host_cleanup
 from millrace.transport.agent.agent_lease import AgentLease
@@ -139,10 +140,12 @@ class AgentServer(GuardedServer):
                     "  to fix: ask again, or raise agent_streams_max"
                 )
             try:
-                for message in messages:
-                    self.lease.on_call(now_ms())
-                    yield byte_batch(message.data, message.sizes)
-                    fault("agent.stream.after_chunk")
+                with STREAMS_NOW.one_more("agent"):
+                    for message in messages:
+                        self.lease.on_call(now_ms())
+                        yield byte_batch(message.data, message.sizes)
+                        SENT_BYTES.add(message.data.size, "agent")
+                        fault("agent.stream.after_chunk")
             finally:
                 self.streams.release()
 

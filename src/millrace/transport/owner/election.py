@@ -18,7 +18,8 @@ from millrace.transport.flight.flight_calls import CallCut, CallRefused
 from millrace.transport.flight.tls import trusted_roots
 from millrace.transport.owner import owner_endpoint
 from millrace.transport.owner.joined_broker import JoinedBroker
-from millrace.transport.owner.journal_owner import LocalLink, OwnedWorkspace, Owner
+from millrace.transport.owner.journal_owner import OwnedWorkspace, Owner
+from millrace.transport.owner.local_link import LocalLink
 from millrace.transport.owner.owner_calls import OwnerCaller
 from millrace.transport.owner.owner_endpoint import JournalAddress, OwnerEndpoint
 from millrace.transport.owner.owner_life import LifeWatch

@@ -11,40 +11,33 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Self
 
 from millrace.config import Config
 from millrace.errors import AlreadyOwned, BrokerStopped, MillraceError, WorkspaceUnknown
 from millrace.faults import fault
 from millrace.journal.broker import Broker
-from millrace.journal.core.values import SegmentFile
 from millrace.journal.embedded import folder_lock
-from millrace.reads.live.follow_requests import FollowRequest, Message
-from millrace.reads.live.follower import messages
-from millrace.reads.live.live_reads import LiveClosed, LiveReads
-from millrace.storage import modes
-from millrace.storage.local import sync_file
+from millrace.metrics.process_metrics import TAKEOVERS
+from millrace.metrics.process_reports import begin_report, end_report
+from millrace.reads.live.live_reads import LiveReads
 from millrace.storage.store import Store, storage_errors
 from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.transport.agent.agent_launch import LOOPBACK
-from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.flight.guarded_server import ListenAddress
 from millrace.transport.flight.tls import Certificate
 from millrace.transport.owner import owner_endpoint
-from millrace.transport.owner.broker_calls import BrokerCall
 from millrace.transport.owner.owner_endpoint import OwnerEndpoint
 from millrace.transport.owner.owner_life import LifeWatch, OpenLog, OwnerLife, read_sign
-from millrace.transport.owner.owner_links import DirectPlace
 from millrace.transport.owner.owner_server import OwnerIdentity, OwnerServer
-from millrace.wakeup import WakeUp, WorkerThread, is_main, still_running, within
+from millrace.wakeup import WakeUp, WorkerThread, still_running, within
 
 OWNER_TIDY_MS_MAX: Final = 300_000
 """The owner tidies at least this often, also when it is never idle."""
@@ -178,6 +171,7 @@ class Owner:
             if lock is not None:
                 os.close(lock)
             raise
+        begin_report(store)
         try:
             if owner._life is not None:
                 owner._life.give_sign()
@@ -227,6 +221,7 @@ class Owner:
                 if self._lock is not None:
                     os.close(self._lock)
                 self.ended.set()
+                end_report(self._store)
                 _log.info("gave up the journals of %s", self.workspace.path)
                 _owners.discard(self)
 
@@ -283,105 +278,37 @@ def _opening(workspace: OwnedWorkspace, store: Store) -> Callable[[], Broker]:
     """How to open the journals; `AlreadyOwned` while the log's owner lives."""
     take_over = workspace.take_over
     if take_over is None:
-        return workspace.open_broker
+        if owner_endpoint.read(store) is None:
+            return workspace.open_broker
+        return _after_a_kill(workspace.path, workspace.open_broker)
     sign = read_sign(store)
     if not workspace.watch.is_over(sign):
         raise AlreadyOwned(
             f"another process owns the journals of {workspace.path}\n"
             "  to fix: join it; this process can take over when it is silent for `owner_lease`"
         )
-    return lambda: workspace.watch.open(sign, take_over)
+
+    def open_log() -> Broker:
+        return workspace.watch.open(sign, take_over)
+
+    return open_log if sign is None or sign.is_ended else _after_a_kill(workspace.path, open_log)
+
+
+def _after_a_kill(path: str, open_broker: Callable[[], Broker]) -> Callable[[], Broker]:
+    """Open journals that their last owner did not give up."""
+
+    def take_over() -> Broker:
+        broker = open_broker()
+        TAKEOVERS.add()
+        _log.warning("takes over the journals of %s, whose last owner was killed", path)
+        return broker
+
+    return take_over
 
 
 def _is_read_only(broker: Broker) -> bool:
     """Whether commits are missing, and the rest may only be read."""
     return bool(getattr(broker, "is_read_only", False))
-
-
-class LocalLink:
-    """The way to an owner in this process: calls go straight to its broker.
-
-    What is written is written by other threads than the main one: Ctrl-C there would else reach
-    into a commit and stop the broker for everyone.
-    """
-
-    def __init__(self, owner: Owner) -> None:
-        self.epoch = owner.epoch
-        self.address = owner.endpoint.address
-        self.owner = owner
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="millrace-write")
-
-    def call(self, call: BrokerCall, arguments: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401, ARG002
-        """See `OwnerLink.call`."""
-        self._check()
-        ask = getattr(self.owner.broker, call.name)
-        try:
-            if not call.rule.writes:
-                return ask(**arguments)
-            self.owner.server.written_at = time.monotonic()
-            if not is_main():
-                return ask(**arguments)
-            return self._begun(ask, arguments).result()
-        except BrokerStopped:
-            self.owner.on_stopped()
-            raise
-
-    def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:  # noqa: ARG002
-        """See `OwnerLink.store`: for a file that was written when the owner was another process."""
-        self._check()
-        there = os.path.join(self.owner.broker.adoption_folder(), f"{secrets.token_hex(16)}.ipc")
-        with storage_errors(f"writing {there}"):
-            modes.make_file(there)
-            shutil.copyfile(path, there)
-            sync_file(there)
-        return replace(file, path=there)
-
-    def follow(self, request: FollowRequest) -> Generator[Message]:
-        """See `OwnerLink.follow`: rows come straight from the rings."""
-        self._check()
-        try:
-            yield from messages(self.owner.server.live, request)
-        except LiveClosed as error:
-            raise CallCut("the owner in this process has ended", may_be_done=False) from error
-
-    def shared_folder(self) -> str | None:
-        """See `OwnerLink.shared_folder`."""
-        self._check()
-        return self.owner.broker.adoption_folder()
-
-    def direct_place(self) -> DirectPlace | None:
-        """See `OwnerLink.direct_place`: rows go straight to the broker."""
-        return None
-
-    def is_stale(self) -> bool:
-        """See `OwnerLink.is_stale`."""
-        return self.owner.ended.is_set()
-
-    def is_superseded(self) -> bool:
-        """See `OwnerLink.is_superseded`."""
-        workspace = self.owner.workspace
-        endpoint = owner_endpoint.read(store_at(workspace.path, workspace.config))
-        return endpoint is not None and endpoint.epoch > self.epoch
-
-    def close(self) -> None:
-        """See `OwnerLink.close`: ends the owner."""
-        self.owner.close()
-        within(
-            self._writer.shutdown,
-            self.owner.workspace.config.owner_stop_ms_max,
-            "millrace-write-end",
-        )
-
-    def _begun(self, ask: Callable[..., Any], args: Mapping[str, Any]) -> Future[Any]:
-        try:
-            return self._writer.submit(ask, **args)
-        except RuntimeError as error:  # Another thread closed this just now.
-            raise CallCut("the owner in this process has ended", may_be_done=False) from error
-
-    def _check(self) -> None:
-        if self.owner.ended.is_set() or self.owner.pid != os.getpid():
-            raise CallCut("the owner in this process has ended", may_be_done=False)
-        self.owner.check_there()
 
 
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()

@@ -28,6 +28,7 @@ from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import Adopt, SegmentFile
 from millrace.journal.row_files import check_direct_name
+from millrace.metrics.process_metrics import OWNER_CALLS, OWNER_CALLS_NOW
 from millrace.reads.live.live_reads import LiveReads
 from millrace.storage import modes
 from millrace.storage.local import sync_folder
@@ -164,15 +165,16 @@ class OwnerServer(GuardedServer):
         self.limit.check(body.size, TOO_LARGE)
         args = call.decode_request(body)
         self._check_files(name, args)
-        if call.rule.waits:
-            answer = self._wait(name, args)
-        elif call.rule.writes:
-            with self._writing():
-                fault("owner.call.before")
-                answer = getattr(self.broker, name)(**args)
-                fault("owner.call.after")
-        else:
-            answer = self._read(name, args)
+        with OWNER_CALLS.timed(name), OWNER_CALLS_NOW.one_more():
+            if call.rule.waits:
+                answer = self._wait(name, args)
+            elif call.rule.writes:
+                with self._writing():
+                    fault("owner.call.before")
+                    answer = getattr(self.broker, name)(**args)
+                    fault("owner.call.after")
+            else:
+                answer = self._read(name, args)
         return call.encode_answer(answer)
 
     def _read(self, name: str, args: Mapping[str, Any]) -> object:

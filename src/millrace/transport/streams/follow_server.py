@@ -13,6 +13,7 @@ import pyarrow.flight as fl
 
 from millrace.errors import BrokerStopped, MillraceError, Retriable
 from millrace.faults import fault
+from millrace.metrics.process_metrics import SENT_BYTES, STREAMS_NOW
 from millrace.reads.live.follower import messages
 from millrace.reads.live.live_reads import LiveClosed, LiveReads
 from millrace.transport.flight import wire
@@ -34,9 +35,12 @@ class LiveStreams:
             return
         try:
             request = decode_request(ticket)
-            for message in messages(self.live, request, is_cancelled=context.is_cancelled):
-                yield encode_message(message)
-                fault("live.stream.after_message")
+            with STREAMS_NOW.one_more("owner"):
+                for message in messages(self.live, request, is_cancelled=context.is_cancelled):
+                    sent = encode_message(message)
+                    yield sent
+                    SENT_BYTES.add(sent.nbytes, "owner")
+                    fault("live.stream.after_message")
         except LiveClosed as error:
             raise fl.FlightUnavailableError(wire.ENDING) from error
         except BrokerStopped as error:

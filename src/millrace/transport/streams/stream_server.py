@@ -15,6 +15,7 @@ import pyarrow.flight as fl
 
 from millrace.config import Config
 from millrace.errors import MemberLost
+from millrace.metrics.process_metrics import SENT_BYTES, STREAMS_NOW
 from millrace.storage import documents
 from millrace.storage.store import Store
 from millrace.storage.workspace_home import store_at
@@ -81,9 +82,10 @@ class StreamServer(GuardedServer):
         return fl.GeneratorStream(self._rows.schema, self._parts(batches))
 
     def _parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with errors_sent():
+        with errors_sent(), STREAMS_NOW.one_more("stream"):
             for batch in batches:
                 yield from pieces(batch, self.config.reads_message_bytes_target)
+                SENT_BYTES.add(batch.nbytes, "stream")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from tests.unit.pipeline.worker.worker_kit import NUMBERS, hop, map_step
 
 from millrace.pipeline.core.hops import Hop, Unit
 from millrace.pipeline.core.job_model import ParquetSink
-from millrace.pipeline.core.unit_choice import FlowLimits, Steps, UnitState, rank
+from millrace.pipeline.core.unit_choice import FlowLimits, Steps, UnitState, pushed_back, rank
 
 LIMITS = FlowLimits(backlog_rows_max=100, sink_bytes=1000, sink_ms=500)
 
@@ -51,6 +51,14 @@ def test_units_that_somebody_holds_are_left_to_them() -> None:
 def test_a_step_is_pushed_back_while_too_many_rows_wait_behind_it() -> None:
     assert chosen(LINE, place("a", 5), place("b", 60), place("b", 40, "1")) == ["b0", "b1"]
     assert chosen(LINE, place("a", 5), place("b", 60), place("b", 39, "1"))[-1] == "a0"
+
+
+def test_a_step_without_rows_is_not_said_to_be_pushed_back() -> None:
+    full = [place("b", 100), place("c", 0)]
+
+    assert pushed_back(Steps.of(LINE), [place("a", 5), *full], LIMITS) == {"a"}
+    assert pushed_back(Steps.of(LINE), [place("a", 0), *full], LIMITS) == set()
+    assert pushed_back(Steps.of(LINE), [place("a", 5), place("b", 99)], LIMITS) == set()
 
 
 def test_one_reader_that_is_behind_pushes_a_step_back() -> None:

@@ -36,7 +36,8 @@ from millrace.journal.broker import Broker
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.transport.owner import broker_address
 from millrace.transport.owner.election import join_journals, own_or_join
-from millrace.transport.owner.journal_owner import LocalLink, OwnedWorkspace, Owner
+from millrace.transport.owner.journal_owner import OwnedWorkspace, Owner
+from millrace.transport.owner.local_link import LocalLink
 from millrace.transport.owner.owner_links import FlightLink
 from millrace.workspace import Workspace, runtime_of
 
