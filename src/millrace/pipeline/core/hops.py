@@ -102,10 +102,15 @@ class Hop:
         return isinstance(self.sink, ParquetSink | TableSink)
 
     @property
+    def asks_in_batches(self) -> bool:
+        """Whether its questions go into batches of a provider."""
+        asks = self.expensive is not None and self.expensive.calling.batches
+        return bool(asks and asks.makes_batches)
+
+    @property
     def gathers(self) -> bool:
         """Whether many rows at once are better than few, now and then."""
-        asks = self.expensive is not None and self.expensive.calling.batches
-        return self.writes_files or bool(asks and asks.makes_batches)
+        return self.writes_files or self.asks_in_batches
 
     @property
     def options(self) -> StepOptions:

@@ -40,6 +40,11 @@ class JobEventKind(StrEnum):
     """A run ended; the text holds its report."""
 
 
+ALONE: Final = "alone"
+"""The field of an event `SPENT` that is of one unit: others of its step may have batches that were
+paid for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent:
     """One event of a job."""

@@ -75,20 +75,22 @@ class Wallet:
     def __init__(self, budget: Budget, held: Held, last: BudgetShare | None) -> None:
         """`held`: by the unit's last record. `last`: the last row of the budget journal."""
         self._budget, self.held, self.last = budget, held, last
+        self.guess = Held()
+        """What a call is thought to cost as long as no call of the step has ended."""
 
     @property
     def _total(self) -> Held:
         return Held() if self.last is None else self.last.total
 
     def estimate(self, totals: Totals, outstanding: int) -> Held:
-        """What a call costs on average; nothing as long as no call has ended."""
+        """What a call costs on average, or by a guess as long as no call has ended."""
         ended, spend = totals.calls - outstanding, totals.spend
         if ended > 0:
             return Held(tokens=spend.tokens // ended, nano_usd=spend.nano_usd // ended)
         calls = self._total.calls
         if calls > 0:
             return Held(tokens=self._total.tokens // calls, nano_usd=self._total.nano_usd // calls)
-        return Held()
+        return self.guess
 
     def allows(self, totals: Totals, outstanding: int) -> int | None:
         """How many more calls may be recorded; None if there is no limit for now."""

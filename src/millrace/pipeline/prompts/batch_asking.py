@@ -13,12 +13,18 @@ from millrace.llm.models import Model
 from millrace.llm.prompts import Prompt, Row, Unfit
 from millrace.llm.wire_formats import wire_of
 from millrace.pipeline.batches.batch_machine import RowFate
-from millrace.pipeline.paid.spend import CallSpend
+from millrace.pipeline.paid.call_records import Held
+from millrace.pipeline.paid.spend import NANO_USD, CallSpend
 from millrace.pipeline.prompts.prompt_call import call_spend
 
 Mode = Literal["calls", "batch", "auto"]
 AUTO_ROWS: Final = 1_000
 """With mode="auto", so many rows of a partition are asked for in a batch; fewer one by one."""
+GUESSED_ROWS: Final = 50
+"""So many questions are looked at for a guess of what one costs: the longest counts."""
+LETTERS_OF_TOKEN: Final = 4
+TOKENS_OUT_GUESSED: Final = 500
+"""Tokens of an answer, unless the model's parameters limit them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +109,21 @@ class RowAnswers:
         """The body of the question for a row."""
         question = self.prompt.question(self.rows[index], self.repairs.get(index))
         return wire_of(self.prompt.model).question(self.prompt.model, question)
+
+    def guess(self) -> Held:
+        """What a question may cost, by its length, before any was answered."""
+        some = range(min(len(self.rows), GUESSED_ROWS))
+        hopeless = self.hopeless()
+        sizes = [len(json.dumps(self.body(index))) for index in some if index not in hopeless]
+        tokens_in = max(sizes, default=0) // LETTERS_OF_TOKEN
+        model = self.prompt.model
+        limits = ("max_completion_tokens", "max_tokens")
+        given = [model.parameters[name] for name in limits if name in model.parameters]
+        tokens_out = next((n for n in given if isinstance(n, int)), TOKENS_OUT_GUESSED)
+        usd = 0.0
+        if model.price is not None:
+            usd = model.price.usd(tokens_in=tokens_in, tokens_out=tokens_out, batch=True)
+        return Held(tokens=tokens_in + tokens_out, nano_usd=round(usd * NANO_USD))
 
     def hopeless(self) -> dict[int, Unfit]:
         """The rows that give no question, and why."""

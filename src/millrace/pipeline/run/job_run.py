@@ -280,7 +280,7 @@ class _Run:
         if self._until == "caught_up" and watch.is_done(counted):
             # Events that a worker recorded just before are not missed.
             event = watch.look()
-            if event is None and not watch.spent and not watch.waiting:
+            if event is None and watch.has_all:
                 return _Ending("finished")
             if event is None and watch.is_done(counted):
                 return _Ending(*watch.unfinished())

@@ -10,7 +10,7 @@ from typing import Final
 from millrace.config import Config
 from millrace.errors import TaskFailed
 from millrace.pipeline.core.hops import ROOT, Hop, step_root
-from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_events import ALONE, JobEvent, JobEventKind
 from millrace.pipeline.report.job_counts import Counted, Counting
 from millrace.pipeline.report.job_report import Sample, State, StepReport, thinned
 from millrace.pipeline.report.run_history import STOPPING, RunHistory
@@ -46,6 +46,8 @@ class RunWatch:
     """Steps whose budget is used up."""
     waiting: dict[str, set[str]] = field(default_factory=dict)
     """Steps of which a provider works on batches, and the journals that these are for."""
+    unpaid: dict[str, set[str]] = field(default_factory=dict)
+    """Steps that ask in batches and whose budget is used up, and journals of rows that wait."""
     deaths: int = 0
     """The number of calls that ended their worker, as recorded by later workers."""
     pause_s: float = 0.0
@@ -71,6 +73,8 @@ class RunWatch:
             if event.run != self.lease.run or event.happened not in STOPPING:
                 continue
             match event.happened:
+                case JobEventKind.SPENT if event.detail.get(ALONE):
+                    self.unpaid.setdefault(event.step, set()).add(event.detail["journal"])
                 case JobEventKind.SPENT:
                     self.spent.add(event.step)
                 case JobEventKind.WAITING:
@@ -103,23 +107,31 @@ class RunWatch:
         works on a batch.
         """
         record, parts = self.begun.record, counted.parts
-        if not self.spent and not self.waiting:
+        if self.has_all:
             return all(counts.waiting == 0 for counts in parts.values())
         stuck = {
             part.name
             for part in record.kept
             if any(other.name in self.spent for other in record.downstream(part.name))
         }
-        stuck |= {
-            name for name, journals in self.waiting.items() if journals >= parts[name].left_in
+        left_alone = {
+            name: self.waiting.get(name, set()) | self.unpaid.get(name, set())
+            for name in (*self.waiting, *self.unpaid)
         }
+        stuck |= {name for name, journals in left_alone.items() if journals >= parts[name].left_in}
         left = sum(c.waiting for name, c in parts.items() if name not in stuck)
-        return left == 0 and not self._is_in_work(self.spent | self.waiting.keys())
+        return left == 0 and not self._is_in_work(self.spent | left_alone.keys())
+
+    @property
+    def has_all(self) -> bool:
+        """Whether nothing is left for another run."""
+        return not (self.spent or self.waiting or self.unpaid)
 
     def unfinished(self) -> tuple[State, str]:
         """The state of a run that has done what it can and not all, and why."""
-        if self.spent:
-            return "spent", f"the budget of {', '.join(sorted(self.spent))} is used up"
+        if self.spent or not self.waiting:
+            steps = ", ".join(sorted(self.spent | self.unpaid.keys()))
+            return "spent", f"the budget of {steps} is used up"
         steps = ", ".join(sorted(self.waiting))
         return "waiting", f"a provider works on batches of {steps}"
 

@@ -26,7 +26,7 @@ from millrace.pipeline.calling.function_caller import JOB_STUCK_CALLS_MAX
 from millrace.pipeline.calling.function_instances import begin_run, has_model, made_for
 from millrace.pipeline.core import hops, unit_choice
 from millrace.pipeline.core.hops import Hop, Unit
-from millrace.pipeline.core.job_events import JobEventKind
+from millrace.pipeline.core.job_events import ALONE, JobEventKind
 from millrace.pipeline.core.unit_choice import FlowLimits, Steps, TurnEnd, UnitState
 from millrace.pipeline.core.worker_deaths import Deaths
 from millrace.pipeline.owner_retries import patiently
@@ -232,7 +232,8 @@ class Worker:
         """Units that this run is not to work on: held for the user, or without budget."""
         out: set[Unit] = set()
         for event in self._events.look():
-            if event.happened in (JobEventKind.HELD, JobEventKind.WAITING):
+            is_of_one = event.happened in (JobEventKind.HELD, JobEventKind.WAITING)
+            if is_of_one or (event.happened is JobEventKind.SPENT and event.detail.get(ALONE)):
                 out.add(Unit(event.step, event.detail["journal"]))
             elif event.happened is JobEventKind.SPENT:
                 out |= {unit for unit in self._units if unit.hop == event.step}
@@ -343,6 +344,8 @@ class Worker:
             self._seconds[hop.name] = self._seconds.get(hop.name, 0.0) + spent
         if ended in (TurnEnd.HELD, TurnEnd.WAITING):
             self._aside.add(unit)
+        elif ended is TurnEnd.SPENT and hop.asks_in_batches:
+            self._aside.add(unit)  # Others may have batches that were paid for.
         elif ended is TurnEnd.SPENT:
             self._aside |= {other for other in self._units if other.hop == unit.hop}
         self._keep_warm(hop)

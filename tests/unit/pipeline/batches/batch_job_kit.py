@@ -9,15 +9,27 @@ import json
 import multiprocessing
 import os
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tests.unit.pipeline.worker.worker_kit import JOB, QUICK, Bench, fill, hop, output, totals
+from tests.unit.pipeline.worker.worker_kit import (
+    JOB,
+    QUICK,
+    Bench,
+    fill,
+    happened,
+    hop,
+    output,
+    totals,
+)
 
 import millrace as mr
 from millrace.faults import VARIABLE
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import Position
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.llm.batch_calls import KEY
 from millrace.llm.models import Model
@@ -25,6 +37,7 @@ from millrace.llm.prompts import Prompt
 from millrace.llm.templates import template_of
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.job_events import JobEventKind
 from millrace.pipeline.core.job_model import Calling, Map, StepOptions
 from millrace.pipeline.prompts.batch_asking import BatchAsking, Mode
 from millrace.pipeline.prompts.prompt_call import PromptCall
@@ -50,7 +63,7 @@ def model(provider: str, service: PaidModels) -> Model:
     return mr.llm.anthropic("claude-haiku-4-5", base_url=service.anthropic_url)
 
 
-def job_hop(llm: Model, mode: Mode = "batch") -> Hop:
+def job_hop(llm: Model, mode: Mode = "batch", budget: mr.Budget | None = None) -> Hop:
     prompt = Prompt(
         model=llm, template=template_of("p", "template", "number {x}", ["x"]), keep=("x",)
     )
@@ -68,7 +81,7 @@ def job_hop(llm: Model, mode: Mode = "batch") -> Hop:
             setting=repr(llm),
             batches=BatchAsking(prompt=prompt, mode=mode),
         ),
-        options=StepOptions(expensive=True, on_error="dead_letter", concurrency=4),
+        options=StepOptions(expensive=True, on_error="dead_letter", concurrency=4, budget=budget),
     )
     return hop(step, partitions=PARTITIONS)
 
@@ -80,30 +93,47 @@ def take_in(folder: Path) -> None:
     broker.close()
 
 
-def child_runs(folder: str, llm: Model, mode: Mode, fault: str) -> None:
+def child_runs(folder: str, llm: Model, mode: Mode, fault: str, budget: mr.Budget | None) -> None:
     """Run the job until all is done, going on where the last process was killed."""
     os.environ[VARIABLE] = fault
     broker = EmbeddedBroker.open(f"{folder}/mill")
     for lease in broker.leases(hops.ROOT):
         broker.fence(lease.name)  # As a runner does that knows the workers before it to be dead.
-    bench = Bench(Path(folder), [job_hop(llm, mode)], CONFIG, broker)
+    bench = Bench(Path(folder), [job_hop(llm, mode, budget)], CONFIG, broker)
     while True:
         bench = bench.again()
         bench.run(workers=2)
         group = bench.hops[0].group
         units = [(group, hops.output_journal(JOB, "src", n)) for n in range(PARTITIONS)]
-        if not any(position.backlog for position in broker.positions(units)):
+        positions = broker.positions(units)
+        if not any(position.backlog for position in positions):
+            break
+        if budget is not None and is_spent(broker, bench.epoch, positions):
             break
         time.sleep(0.1)
     broker.close()
 
 
-def run_to_end(folder: Path, llm: Model, *, faults: list[str], kill_after_s: list[float]) -> int:
+def is_spent(broker: Broker, run: int, positions: Sequence[Position]) -> bool:
+    """Whether no unit with rows left has a batch: the budget is used up."""
+    events = [event for event in happened(broker) if event.run == run]
+    spent = {e.detail["journal"] for e in events if e.happened is JobEventKind.SPENT}
+    return {p.journal for p in positions if p.backlog} <= spent
+
+
+def run_to_end(
+    folder: Path,
+    llm: Model,
+    *,
+    faults: list[str],
+    kill_after_s: list[float],
+    budget: mr.Budget | None = None,
+) -> int:
     """Run the job in processes, each killed as said, and the last one not; how many were killed."""
     plans = [(fault, None) for fault in faults] + [("", after) for after in kill_after_s]
     killed = 0
     for fault, after in [*plans, ("", None)]:
-        child = CONTEXT.Process(target=child_runs, args=(str(folder), llm, "batch", fault))
+        child = CONTEXT.Process(target=child_runs, args=(str(folder), llm, "batch", fault, budget))
         child.start()
         child.join(60 if after is None else after)
         if child.is_alive():

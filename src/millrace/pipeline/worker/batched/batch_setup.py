@@ -14,6 +14,7 @@ from millrace.pipeline.core.worker_deaths import Deaths
 from millrace.pipeline.prompts.batch_asking import BatchAsking
 from millrace.pipeline.worker.batched.batch_book import BatchBook
 from millrace.pipeline.worker.batched.batch_turn import BatchTurn
+from millrace.pipeline.worker.batched.batch_wallet import BatchWallet
 from millrace.pipeline.worker.call_files import CallFiles
 from millrace.pipeline.worker.call_range_reader import CallRangeReader
 from millrace.pipeline.worker.publisher import Publisher
@@ -50,6 +51,8 @@ def batch_turn(
         return None  # Calls of a dead worker come first.
     publisher.machine.calls_end = leftovers.end
     made = caller()
+    if made.options.budget is not None:
+        publisher.read_budget()
     stack.callback(made.close)
     ahead = ReadAhead(
         unit.broker,
@@ -73,6 +76,7 @@ def batch_turn(
         publisher=publisher,
         book=book,
         totals=leftovers.totals,
+        wallet=BatchWallet(publisher, made.options.budget, leftovers.held, epoch=unit.lease.epoch),
     ).run()
 
 

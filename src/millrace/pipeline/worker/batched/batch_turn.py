@@ -36,12 +36,13 @@ from millrace.pipeline.calling.function_caller import FunctionCaller
 from millrace.pipeline.core.call_outcomes import Failure
 from millrace.pipeline.core.call_ranges import CallRange
 from millrace.pipeline.core.hop_rows import row_keys
-from millrace.pipeline.core.job_events import JobEventKind
+from millrace.pipeline.core.job_events import ALONE, JobEventKind
 from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
-from millrace.pipeline.paid.call_records import CallRecord, CallRecordKind, Totals
-from millrace.pipeline.prompts.batch_asking import BatchAsking, RowAnswers
+from millrace.pipeline.paid.call_records import Held, Totals
+from millrace.pipeline.prompts.batch_asking import GUESSED_ROWS, BatchAsking, RowAnswers
 from millrace.pipeline.worker.batched.batch_book import BatchBook
+from millrace.pipeline.worker.batched.batch_wallet import BatchWallet
 from millrace.pipeline.worker.call_range_reader import CallRangeReader
 from millrace.pipeline.worker.publisher import Publisher
 from millrace.pipeline.worker.turn import LeasedUnit, now_us
@@ -64,11 +65,12 @@ class BatchTurn:
         publisher: Publisher,
         book: BatchBook,
         totals: Totals,
+        wallet: BatchWallet,
     ) -> None:
         """`record` is the last one that still counts."""
         self.unit, self.asking, self._caller = unit, asking, caller
         self._ranges, self._publisher, self._book = ranges, publisher, book
-        self._totals = totals
+        self._totals, self._wallet = totals, wallet
         options = caller.options
         rules = BatchRules(
             name=f"{caller.asker.hex()[:_NAME_DIGITS]}-{int(unit.journal.id)}",
@@ -84,6 +86,8 @@ class BatchTurn:
         self._range: CallRange | None = None
         self._answers = RowAnswers(asking.prompt, ())
         self._keys: tuple[str, ...] = ()
+        self._is_again = False
+        self._guess: Held | None = None
         self._published = 0
         self._batch = ""
 
@@ -139,6 +143,9 @@ class BatchTurn:
                     return [EndBatchTurn(TurnEnd.OVER)]
                 return self._read(again, again=True)
             case RecordBatch(record):
+                ends = self._reserve(record) if record.kind is BatchRecordKind.INTENT else None
+                if ends is not None:
+                    return self._spent() if ends is TurnEnd.SPENT else [EndBatchTurn(ends)]
                 self._record(record)
                 return machine.on_recorded()
             case GiveUp(record, error, row):
@@ -154,8 +161,14 @@ class BatchTurn:
                 assert_never(action)
 
     def _read(self, range_: CallRange, *, again: bool) -> list[BatchAction]:
-        rows, caller = range_.rows, self._caller
-        self._range = range_
+        caller = self._caller
+        if not again:
+            room = self._room(range_)
+            if room == 0:
+                return self._spent()
+            range_ = range_ if room is None else range_.cut(room)
+        rows = range_.rows
+        self._range, self._is_again = range_, again
         self._keys = row_keys(caller.asker, self.unit.journal.id, rows, 0, len(rows))
         self._answers = RowAnswers(self.asking.prompt, caller.passing.dicts(rows.batch))
         hopeless = self._answers.hopeless()
@@ -166,6 +179,47 @@ class BatchTurn:
         take = self._machine.on_rows_again if again else self._machine.on_rows
         offsets: Sequence[int] = rows.offsets.tolist()
         return take(offsets, range_.next, now_us(), frozenset(hopeless))
+
+    # The budget.
+    def _room(self, range_: CallRange) -> int | None:
+        """How many of these rows may be asked for; None if nothing limits them."""
+        if self._caller.options.budget is None or not len(range_.rows):
+            return None
+        dicts = self._caller.passing.dicts(range_.rows.slice(0, GUESSED_ROWS).batch)
+        self._guess = RowAnswers(self.asking.prompt, dicts).guess()
+        return self._wallet.room(self._totals, self._guess)
+
+    def _reserve(self, record: BatchRecord) -> TurnEnd | None:
+        """Take what a batch may cost from the budget; how the turn ends if there is too little."""
+        if self._caller.options.budget is None:
+            return None
+        owed = self._owed(self._published)
+        if self._guess is None:
+            self._guess = self._answers.guess()
+        if self._wallet.room(owed, self._guess) == 0:
+            return TurnEnd.SPENT
+        unchanged = UnitPublish(next=self._publisher.at)
+        # New rows are as many as there was room for. If others were faster they are fewer.
+        room_min = record.rows if record.attempt == 1 and not self._is_again else 1
+        is_reserved = self._wallet.publish(
+            unchanged, self._totals, owed, record.rows, room_min=room_min
+        )
+        return None if is_reserved else TurnEnd.OVER
+
+    def _owed(self, begin: int) -> Totals:
+        """The totals with what answers for rows from an index on have cost."""
+        owed = self._totals
+        for index, several in self._answers.spent.items():
+            for noted in several if index >= begin else ():
+                owed = owed.plus(calls=1).spent(noted.spend)
+        return owed
+
+    def _spent(self) -> list[BatchAction]:
+        event = self.unit.notes.event(
+            now_us(), JobEventKind.SPENT, self._caller.step.name, **{ALONE: True}
+        )
+        self._publisher.publish(UnitPublish(next=self._publisher.at, events=(event,)), "settle")
+        return [EndBatchTurn(TurnEnd.SPENT)]
 
     def _record(self, record: BatchRecord) -> None:
         if not self._has_record:
@@ -266,18 +320,17 @@ class BatchTurn:
             skipped=len(left_out),
             dead_letters=len(letters),
         )
-        self._publisher.publish(
-            UnitPublish(
-                next=next_,
-                outputs=(self._caller.to_batch(made),) if made else (),
-                records=(self._settled(next_),),
-                charges=tuple(charges),
-                letters={
-                    **self._range.letters_below(next_),
-                    **({step.name: tuple(letters)} if letters else {}),
-                },
-            )
+        change = UnitPublish(
+            next=next_,
+            outputs=(self._caller.to_batch(made),) if made else (),
+            charges=tuple(charges),
+            letters={
+                **self._range.letters_below(next_),
+                **({step.name: tuple(letters)} if letters else {}),
+            },
         )
+        open_rows = sum(index not in answers.made for index in range(end, len(rows)))
+        self._wallet.publish(change, self._totals, self._owed(end), open_rows)
         self._count(len(indexes), len(made))
         self._published = end
 
@@ -286,17 +339,6 @@ class BatchTurn:
         tally.add(tally.calls, step, rows_in)
         tally.add(tally.rows_in, step, rows_in)
         tally.add(tally.rows_out, step, rows_out)
-
-    def _settled(self, next_: int) -> CallRecord:
-        return CallRecord(
-            at_us=now_us(),
-            epoch=self.unit.lease.epoch,
-            kind=CallRecordKind.SETTLED,
-            first=next_,
-            next=next_,
-            calls=0,
-            totals=self._totals,
-        )
 
     def _failure(self, index: int) -> Failure:
         unfit = self._answers.unfit.get(index)
