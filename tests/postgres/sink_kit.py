@@ -156,13 +156,19 @@ class Writers:
     table: str
     schema: pa.Schema = NUMBERS
     keys: tuple[str, ...] = ()
+    delete_column: str | None = None
     config: Config = CONFIG
     opened: list[Database] = field(default_factory=list)
 
     @property
     def target(self) -> TargetTable:
-        name = table_name("a test", self.table)
-        return TargetTable(name=name, schema=self.schema, keys=self.keys, who="a test")
+        table = PostgresTable(
+            address=database_address("a test", self.url, None),
+            name=table_name("a test", self.table),
+            keys=self.keys,
+            delete_column=self.delete_column,
+        )
+        return TargetTable.of(table, self.schema, "a test")
 
     def database(self) -> Database:
         address = database_address("a test", self.url, None)

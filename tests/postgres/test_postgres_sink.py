@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as day_time
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pytest
 from tests.postgres.postgres_kit import Postgres
 from tests.postgres.sink_kit import (
     CONFIG,
+    PROGRESS,
     Writers,
     asked,
     bench,
@@ -26,7 +28,8 @@ from tests.postgres.sink_kit import (
     shown,
     sink_to,
 )
-from tests.unit.pipeline.worker.worker_kit import JOB, QUICK, fill, happened, hop
+from tests.unit.pipeline.state.state_kit import give, graph_hops
+from tests.unit.pipeline.worker.worker_kit import JOB, QUICK, Bench, fill, happened, hop
 
 import millrace as mr
 from millrace.errors import LeaseLost, PeerGone, SchemaMismatch, StorageError, UnsupportedType
@@ -34,6 +37,7 @@ from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.core.job_events import JobEventKind
 from millrace.pipeline.define.job_recording import record_of
+from millrace.pipeline.define.steps import Step
 from millrace.pipeline.sinks import check_sink
 from millrace.pipeline.sinks.table_record import commits_journal
 from millrace.tables.postgres.names_in_sql import table_name
@@ -202,6 +206,64 @@ def test_rows_with_equal_keys_replace_each_other_and_the_last_one_counts(
     assert asked(server, f"SELECT * FROM {table} ORDER BY k") == [(1, "c"), (2, "d"), (3, None)]
     with pytest.raises(mr.UserError, match="1 rows have no key 'k'"):
         writer.commit(pa.table({"k": [None], "v": ["x"]}, schema), 6)
+
+
+def test_rows_that_are_deletes_take_the_row_of_their_key_out(
+    server: Postgres, open_writers: Open
+) -> None:
+    schema = pa.schema([("k", pa.int64()), ("v", pa.string()), ("gone", pa.bool_())])
+    table = new_name()
+    writers = open_writers(table, schema=schema, keys=("k",), delete_column="gone")
+    writers.prepare()
+    writer = writers.writer()
+    writer.take(UNIT)
+
+    first = [[1, 2, 3, 4, 4], ["a", "b", "c", "d", "d"], [False, False, None, False, True]]
+    writer.commit(pa.table(first, schema=schema), 5)
+    assert asked(server, f"SELECT k, v FROM {table} ORDER BY 1") == [(1, "a"), (2, "b"), (3, "c")]
+    # Gone and there again; changed and gone; gone; never there.
+    then = [
+        [1, 1, 2, 2, 3, 9],
+        ["x", "y", "z", "z", "c", "q"],
+        [True, False, False, True, True, True],
+    ]
+    writer.commit(pa.table(then, schema=schema), 11)
+
+    assert asked(server, f"SELECT * FROM {table} ORDER BY 1") == [(1, "y")]
+
+
+def test_changes_of_a_job_make_its_table_what_its_state_is(
+    tmp_path: Path, server: Postgres
+) -> None:
+    changes = pa.schema([("_mr_op", pa.string()), ("k", pa.int64()), ("v", pa.int64())])
+    table = new_name()
+
+    def define(source: Step) -> None:
+        last = source.key_by("k", partitions=2).latest("last")
+        last.sink_postgres(server.url, table, "out", keys="k")
+
+    made = graph_hops({"src": changes}, lambda steps: define(steps[0]))
+    home = MemoryBroker()
+    check_sink(made[-1], home, CONFIG)
+    job = Bench(tmp_path, made, CONFIG, home, progress={"out": PROGRESS + table})
+    ops = ["insert"] * 5 + ["update", "delete", "delete", "insert"]
+    keys = [1, 2, 3, 4, 5, 1, 2, 3, 3]
+    give(home, pa.table([ops, keys, [*range(9)]], schema=changes), partitions=1)
+
+    job.run()
+
+    assert asked(server, f"SELECT * FROM {table} ORDER BY 1") == [(1, 5), (3, 8), (4, 3), (5, 4)]
+
+
+def test_a_delete_column_that_is_none_is_refused(server: Postgres) -> None:
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+
+    def define(steps: list[Step], column: str) -> None:
+        steps[0].sink_postgres(server.url, "t", keys="k", delete_column=column)
+
+    for column in ("v", "w"):
+        with pytest.raises(mr.UserError, match="does not say which rows go"):
+            graph_hops({"src": schema}, partial(define, column=column))
 
 
 def test_keys_without_a_unique_index_are_refused(server: Postgres, open_writers: Open) -> None:

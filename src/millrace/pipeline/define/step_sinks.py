@@ -22,6 +22,7 @@ from millrace.journal.kafka.sink.kafka_target import (
 from millrace.names import path_text, shown
 from millrace.pipeline.core import job_model
 from millrace.pipeline.define.job_graph import JobGraph
+from millrace.pipeline.define.keyed.change_sinks import marked_deletes
 from millrace.pipeline.define.step_checks import (
     check_calling,
     check_compaction,
@@ -124,7 +125,7 @@ class StepSinks:
                 its own.
             keys: columns by which rows replace others.
             delete_column: with `keys`: a column of booleans that is not written; where it is true,
-                the rows with these keys go.
+                the rows with these keys go. Rows with `_mr_op` in front need none.
             compact_after: put small files of the table together whenever there are so many, as
                 `ws.optimize_delta` does; not at all by default.
             storage_options: how a bucket is reached if the environment does not say, under the
@@ -137,6 +138,10 @@ class StepSinks:
         call = f"sink_delta({text!r})"
         chosen = (keys,) if isinstance(keys, str) else tuple(keys)
         check_delta_sink(call, mode, chosen, delete_column, plain_schema(self.schema))
+        own = self._graph.take_name(name, call, "sink_delta")
+        rows, deletes = marked_deletes(
+            self._graph, self._node, own, call, keys=chosen, delete_column=delete_column
+        )
         check_compaction(call, compact_after)
         options = storage_options_of(storage_options)
         where = text if is_remote(text) else local_table(text)
@@ -144,15 +149,15 @@ class StepSinks:
         self._graph.take_target(where, call)
         self._graph.add(
             job_model.TableSink(
-                name=self._graph.take_name(name, call, "sink_delta"),
-                inputs=(self._node,),
-                schema=self.schema,
+                name=own,
+                inputs=(rows,),
+                schema=rows.schema,
                 target=DeltaTarget(
                     uri=where,
                     partition_by=None if by is None else tuple(by),
                     options=options,
                     keys=chosen,
-                    delete_column=delete_column,
+                    delete_column=deletes,
                     later_wins=True,
                     compact_after=compact_after,
                 ),
@@ -272,6 +277,7 @@ class StepSinks:
         *,
         mode: str = "append",
         keys: str | Sequence[str] = (),
+        delete_column: str | None = None,
         create: bool = True,
         password: Password | None = None,
     ) -> None:
@@ -283,6 +289,7 @@ class StepSinks:
             name: of the sink in the job.
             mode: "append", or "upsert" with `keys`.
             keys: columns with a unique index; a row replaces the row with the same keys.
+            delete_column: as in `sink_delta`.
             create: make the table if there is none.
             password: or a function that gives the current one; kept in memory alone. By default
                 libpq looks for it: PGPASSWORD, `~/.pgpass`, a service file.
@@ -293,24 +300,33 @@ class StepSinks:
         call = f"sink_postgres({table!r})"
         address = database_address(call, url, password)
         chosen = (keys,) if isinstance(keys, str) else tuple(keys)
-        if mode not in ("append", "upsert") or (mode == "upsert" and not chosen):
+        by_key = mode == "upsert" or delete_column is not None
+        if mode not in ("append", "upsert") or (by_key and not chosen):
             raise UserError(
                 f"{call}: mode is {shown(mode)} with {len(chosen)} keys\n"
                 "  to fix: give mode='append', or keys=[...] to replace rows"
             )
+        own = self._graph.take_name(name, call, "sink_postgres")
+        rows, deletes = marked_deletes(
+            self._graph, self._node, own, call, keys=chosen, delete_column=delete_column
+        )
         target = PostgresTable(
-            address=address, name=table_name(call, table), keys=chosen, create=create
+            address=address,
+            name=table_name(call, table),
+            keys=chosen,
+            delete_column=deletes,
+            create=create,
         )
         self._graph.take_target(f"{target.name} at {address}", call)
         sink = job_model.PostgresSink(
-            name=self._graph.take_name(name, call, "sink_postgres"),
-            inputs=(self._node,),
-            schema=self.schema,
+            name=own,
+            inputs=(rows,),
+            schema=rows.schema,
             target=target,
         )
         who = f"sink {sink.name!r} of job {self._graph.job!r}"
-        rows = loaded_schema(plain_schema(self.schema))
-        TargetTable.of(target, rows, who).check_values()
+        written = loaded_schema(plain_schema(rows.schema))
+        TargetTable.of(target, written, who).check_values()
         self._graph.add(sink)
 
     def sink_kafka(

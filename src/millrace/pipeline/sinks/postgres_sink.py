@@ -65,7 +65,7 @@ class PostgresWriter:
         if not rows:
             return NothingPrepared()
         whole = large.fetch_all(rows, self._settings.workspace)
-        version = self._rows.commit(pa.Table.from_batches(whole, self._target.schema), next)
+        version = self._rows.commit(pa.Table.from_batches(whole), next)
         return self._notes.noted(rows, version)
 
     def close(self) -> None:

@@ -70,23 +70,30 @@ class PairsPlan:
         ]
         return pa.schema([*keys, *sides, *at, *MARK_FIELDS])
 
-    def query(self, side: int, within_us: int | None) -> str:
-        """The pairs of new rows of one side in `input_0` with rows of the other in `input_1`."""
+    def listed(self, side: int) -> str:
+        """The columns of a pair of `a`, of one side, and `b`, of the other."""
         names = ("a", "b") if side == 0 else ("b", "a")
+        return ", ".join(
+            f"{name}.{quoted(column)}"
+            for name, columns in zip(names, self.shown, strict=True)
+            for column in columns
+        )
+
+    def condition(self, side: int, within_us: int | None) -> str:
+        """When a row `a` of one side and a row `b` of the other are a pair."""
         ours, theirs = self.keys[side], self.keys[1 - side]
         on = [
             f"a.{quoted(our)} = b.{quoted(their)}" for our, their in zip(ours, theirs, strict=True)
         ]
         if within_us is not None:
             on.append(f"abs(a.{_TIME} - b.{_TIME}) <= {within_us}")
-        listed = [
-            f"{name}.{quoted(column)}"
-            for name, columns in zip(names, self.shown, strict=True)
-            for column in columns
-        ]
+        return " AND ".join(on)
+
+    def query(self, side: int, within_us: int | None) -> str:
+        """The pairs of new rows of one side in `input_0` with rows of the other in `input_1`."""
         return (
-            f"SELECT a.{OFFSET}, {', '.join(listed)} FROM input_0 a JOIN input_1 b "
-            f"ON {' AND '.join(on)} ORDER BY a.{OFFSET}"
+            f"SELECT a.{OFFSET}, {self.listed(side)} FROM input_0 a JOIN input_1 b "
+            f"ON {self.condition(side, within_us)} ORDER BY a.{OFFSET}"
         )
 
 
@@ -120,51 +127,19 @@ class PairsWork:
         if self._operator.late_us is not None:
             marks = EventTimes.of(kept, self._operator.late_us, side)
             in_time = marks.on_rows(rows.column(SOURCE_JOURNAL).to_numpy(), times)
-            rows, times = rows.filter(pa.array(in_time)), times[in_time]
+            rows = rows.filter(pa.array(in_time))
         skipped = SkippedRows(late=timed - rows.num_rows, without_time=count - timed)
-        rows, times = self._with_keys(rows.drop_columns([SOURCE_JOURNAL]), times, side)
-        others = self._others(rows, kept, side)
-        pairs = self._queries[side].run(_with_times(rows, times), others)
-        changes = [self._added(rows, times, kept, side)]
+        rows = with_keys(rows.drop_columns([SOURCE_JOURNAL]), self._plan.keys[side])
+        given, times = timed_rows(rows, time)
+        known = without_marks(found(rows, self._plan.keys[side], kept))
+        pairs = self._queries[side].run(given, rows_of_side(self._plan, known, 1 - side))
+        changes = [kept_rows(self._plan, rows, times, kept, side)]
         if marks is not None:
             watermark = marks.advance(progress)
             first = kept.next_number + rows.num_rows
             changes.append(marks.changes(self._state, first))
             changes += self._freed(kept, watermark, side)
         return StateOutput(pairs, pa.concat_batches(changes), skipped)
-
-    def _with_keys(
-        self, rows: pa.RecordBatch, times: Times, side: int
-    ) -> tuple[pa.RecordBatch, Times]:
-        """The rows without a null in their key: the others join nothing."""
-        has_key = np.ones(rows.num_rows, np.bool_)
-        for key in self._plan.keys[side]:
-            has_key &= rows.column(key).is_valid().to_numpy(zero_copy_only=False)
-        return (rows, times) if has_key.all() else (rows.filter(pa.array(has_key)), times[has_key])
-
-    def _others(self, rows: pa.RecordBatch, kept: StateTable, side: int) -> pa.RecordBatch:
-        """The rows of the other side that may have the keys of some rows."""
-        other = 1 - side
-        known = without_marks(found(rows, self._plan.keys[side], kept))
-        known = known.filter(pc.is_valid(known.column(_AT[other])))
-        values = pa.RecordBatch.from_struct_array(known.column(SIDES[other]))
-        return _with_times(values, times_of(known.column(_AT[other])))
-
-    def _added(
-        self, rows: pa.RecordBatch, times: Times, kept: StateTable, side: int
-    ) -> pa.RecordBatch:
-        """The changes that keep some rows."""
-        count, own = rows.num_rows, self._plan.rows[side]
-        values = rows.select(own.names)
-        given = {
-            key: rows.column(name)
-            for key, name in zip(self._plan.keys[0], self._plan.keys[side], strict=True)
-        }
-        given[SIDES[side]] = pa.StructArray.from_arrays(values.columns, fields=list(own))
-        given[_AT[side]] = pa.array(times, pa.int64()).cast(pa.timestamp("us"))
-        columns = [given.get(field.name, pa.nulls(count, field.type)) for field in self._state]
-        state = pa.RecordBatch.from_arrays(columns, schema=self._state)
-        return replaced(state, self._plan.keys[0], pa.nulls(count, pa.int64()), kept)
 
     def _freed(
         self, kept: StateTable, watermark: int | None, side: int
@@ -182,6 +157,47 @@ class PairsWork:
         """See `StateWork.close`."""
         for query in self._queries:
             query.close()
+
+
+def timed_rows(rows: pa.RecordBatch, time: str | None) -> tuple[pa.RecordBatch, Times]:
+    """Rows with their times in a column of their own; all alike where times do not matter."""
+    times: Times = np.zeros(rows.num_rows, np.int64)
+    if time is not None:
+        times = times_of(rows.column(time))
+    return _with_times(rows, times), times
+
+
+def with_keys(rows: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
+    """The rows without a null in their key: the others join nothing."""
+    has_key = np.ones(rows.num_rows, np.bool_)
+    for key in keys:
+        has_key &= rows.column(key).is_valid().to_numpy(zero_copy_only=False)
+    return rows if has_key.all() else rows.filter(pa.array(has_key))
+
+
+def rows_of_side(plan: PairsPlan, known: pa.RecordBatch, side: int) -> pa.RecordBatch:
+    """The rows of one side among rows of the state, with their numbers and times."""
+    known = known.filter(pc.is_valid(known.column(_AT[side])))
+    values = pa.RecordBatch.from_struct_array(known.column(SIDES[side]))
+    schema = pa.schema([pa.field(KEPT_NUMBER, pa.int64()), *plan.rows[side]])
+    rows = pa.RecordBatch.from_arrays([known.column(KEPT_NUMBER), *values.columns], schema=schema)
+    return _with_times(rows, times_of(known.column(_AT[side])))
+
+
+def kept_rows(
+    plan: PairsPlan, rows: pa.RecordBatch, times: Times, kept: StateTable, side: int
+) -> pa.RecordBatch:
+    """The changes that keep some rows of a side."""
+    count, own = rows.num_rows, plan.rows[side]
+    values = rows.select(own.names)
+    given = {
+        key: rows.column(name) for key, name in zip(plan.keys[0], plan.keys[side], strict=True)
+    }
+    given[SIDES[side]] = pa.StructArray.from_arrays(values.columns, fields=list(own))
+    given[_AT[side]] = pa.array(times, pa.int64()).cast(pa.timestamp("us"))
+    columns = [given.get(field.name, pa.nulls(count, field.type)) for field in plan.state]
+    state = pa.RecordBatch.from_arrays(columns, schema=plan.state)
+    return replaced(state, plan.keys[0], pa.nulls(count, pa.int64()), kept)
 
 
 def _with_times(rows: pa.RecordBatch, times: Times) -> pa.RecordBatch:

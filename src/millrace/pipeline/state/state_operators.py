@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Emit = Literal["changes", "upserts"]
-"""Rows that come out: with the kind of change in front, or without."""
+Emit = Literal["changes", "upserts", "retractions"]
+"""Rows that come out: new rows with the kind of change in front, or without; or each old row as
+`delete`, then the new one as `insert`: what a step behind needs to take its results back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,9 @@ class TimeWindows:
     totals: KeyTotals
     time: str
     size_us: int
-    slide_us: int
+    """The length of windows; of sessions the gap that ends them."""
+    slide_us: int | None
+    """How far apart windows begin; None: they are sessions."""
     late_us: int | None
     """How late rows may come; None: windows stay open for ever."""
     idle_us: int | None = None
@@ -107,7 +110,9 @@ class TimeWindows:
     def identity(self) -> Mapping[str, str]:
         """What decides its results."""
         emit = {"emit": "close"} if self.at_close else {}
-        span = {"size": f"{self.size_us} us", "slide": f"{self.slide_us} us"}
+        span = {"session": _span(self.size_us)}
+        if self.slide_us is not None:
+            span = {"size": _span(self.size_us), "slide": _span(self.slide_us)}
         late = {"late": _span(self.late_us), **_idle(self.idle_us)}
         return {**self.totals.identity(), "time": self.time, **span, **late, **emit}
 
@@ -124,6 +129,8 @@ class RowPairs:
     """How late rows may come; None: all rows are kept."""
     idle_us: int | None = None
     """After how long a journal without new rows keeps no rows; None: it always does."""
+    changes: tuple[bool, bool] = (False, False)
+    """Whether the rows of each side are changes."""
 
     @property
     def method(self) -> str:

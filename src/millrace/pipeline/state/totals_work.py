@@ -8,30 +8,39 @@ of: an average has a sum and a count. Law: after any rows the values are those t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow.types import is_floating
 
 from millrace.errors import UserError
-from millrace.journal.core.row_format import OFFSET
+from millrace.journal.core.row_format import CHANGE_KIND, OFFSET
+from millrace.keys.spark_hash import hash_rows
 from millrace.pipeline.state.event_times import SourceProgress
 from millrace.pipeline.state.state_operators import KeyTotals
-from millrace.pipeline.state.state_rows import KEPT_NUMBER
+from millrace.pipeline.state.state_rows import KEPT_NUMBER, removals_of
 from millrace.pipeline.state.state_table import StateTable
 from millrace.pipeline.state.state_work import (
+    DELETE,
+    RowChanges,
     StateOutput,
+    WorkFailed,
     WorkSettings,
     found,
+    refuse_updates,
     replaced,
-    with_kinds,
 )
 from millrace.sql.aggregates.aggregate_calls import AggregateCall
 from millrace.sql.aggregates.aggregate_expressions import AggregateExpression, parse_aggregate
 from millrace.sql.typed_sql import quoted
-from millrace.sql.types import to_arrow
+from millrace.sql.types import LONG, to_arrow
 
+_TAKEN_BACK: Final = frozenset({"count", "sum", "avg"})
+"""Functions whose value without a row follows from that with it, and the row."""
+ROWS: Final = "_mr_rows"
+"""How many rows a key has, where rows can be taken back."""
 _BY_ITSELF: Final = frozenset({"count", "sum", "min", "max", "bool_and", "bool_or"})
 """Functions whose value is all that is needed to go on."""
 CHANGED: Final = "_mr_changed"
@@ -46,6 +55,13 @@ class _TotalsPart:
     over_parts: str
     kept: str
     type: pa.DataType
+    seen: str = ""
+    """The part that counts its values, where these can be taken back."""
+
+
+def _count_part(name: str, sql: str) -> _TotalsPart:
+    added = f"CAST(sum({quoted(name)}) AS BIGINT)"
+    return _TotalsPart(name, sql, added, name, pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +71,18 @@ class TotalsPlan:
     keys: tuple[str, ...]
     schema: pa.Schema
     aggregates: tuple[AggregateExpression, ...]
+    call: str
+    """The step, in errors."""
+    takes_back: bool = False
+    """Whether rows can be deletes, which take back an earlier row."""
 
     @classmethod
     def of(
         cls, operator: KeyTotals, keys: Sequence[str], schema: pa.Schema, call: str
     ) -> TotalsPlan:
         """The plan; refuses aggregates that need all rows of a key again."""
+        takes_back = CHANGE_KIND in schema.names
+        schema = pa.schema([field for field in schema if field.name != CHANGE_KIND])
         plain = pa.schema([pa.field(field.name, field.type) for field in schema])
         parsed = tuple(
             parse_aggregate(name, text, plain, call=call) for name, text in operator.aggregates
@@ -74,7 +96,14 @@ class TotalsPlan:
                         "  to fix: use sum, count, min, max, avg and the like; or keep the rows "
                         "and ask a dataset"
                     )
-        return cls(tuple(keys), plain, parsed)
+                if takes_back and part.function not in _TAKEN_BACK:
+                    raise UserError(
+                        f"{call}: {aggregate.text} cannot be taken back\n"
+                        f"  found: {part.function} over changes, which needs all other rows of the "
+                        "key then\n"
+                        "  to fix: use sum, count and avg; or keep the rows of a key with stateful"
+                    )
+        return cls(tuple(keys), plain, parsed, call, takes_back)
 
     @property
     def values(self) -> pa.Schema:
@@ -104,6 +133,8 @@ class TotalsPlan:
 
     def query(self) -> str:
         """The new state of the keys of `input_0`, from it and from their state in `input_1`."""
+        if self.takes_back:
+            return self._query_with_deletes()
         keys = ", ".join(map(quoted, self.keys))
         parts, values = self._parts(), [a.name for a in self.aggregates]
         was = [f"_mr_was{number}" for number in range(len(values))]
@@ -115,12 +146,7 @@ class TotalsPlan:
         again = ", ".join(f"{part.over_parts} AS {quoted(part.name)}" for part in parts)
         merged = ", ".join(f"{call.merge(name)} AS {name}" for name, call in self._calls())
         before = ", ".join(f"any_value({name}) AS {name}" for name in was)
-        shown = ", ".join(
-            f"{sql} AS {quoted(name)}" for name, sql in zip(values, self._finished(), strict=True)
-        )
-        differs = " OR ".join(
-            f"{quoted(n)} IS DISTINCT FROM {w}" for n, w in zip(values, was, strict=True)
-        )
+        shown, differs = self._shown(), self._differs()
         listed = ", ".join(quoted(name) for name in self.state.names)
         return (
             f"WITH fresh AS (SELECT {grouped}, {of_rows}, max({OFFSET}) AS {OFFSET} FROM input_0 "
@@ -134,6 +160,65 @@ class TotalsPlan:
             f"SELECT {OFFSET}, {KEPT_NUMBER}, {KEPT_NUMBER} IS NULL OR {differs} AS {CHANGED}, "
             f"{listed} FROM finished ORDER BY {OFFSET}"
         )
+
+    def _query_with_deletes(self) -> str:
+        """The same where rows that are deletes count as less than nothing."""
+        keys = ", ".join(map(quoted, self.keys))
+        parts, values = self._parts(), [a.name for a in self.aggregates]
+        was = [f"_mr_was{number}" for number in range(len(values))]
+        grouped = ", ".join(_key(key, self.schema.field(key).type) for key in self.keys)
+        numbers = ", ".join(str(number + 1) for number in range(len(self.keys)))
+
+        def of_rows(sign: str, which: str) -> str:
+            listed = ", ".join(f"{sign}({p.over_rows}) AS {quoted(p.name)}" for p in parts)
+            return (
+                f"SELECT {grouped}, {listed}, max({OFFSET}) AS {OFFSET} FROM input_0 "
+                f"WHERE {quoted(CHANGE_KIND)} {which} '{DELETE}' GROUP BY {numbers}"
+            )
+
+        kept = ", ".join(quoted(part.name) for part in parts)
+        kept_values = ", ".join(f"{quoted(n)} AS {w}" for n, w in zip(values, was, strict=True))
+        again = ", ".join(f"{part.over_parts} AS {quoted(part.name)}" for part in parts)
+        before = ", ".join(f"any_value({name}) AS {name}" for name in was)
+        # A sum of no values is null, not nothing.
+        valued = ", ".join(
+            f"CASE WHEN {quoted(part.seen)} > 0 THEN {quoted(part.name)} END AS {quoted(part.name)}"
+            for part in parts
+            if part.seen
+        )
+        whole = f"SELECT * REPLACE ({valued}) FROM summed" if valued else "SELECT * FROM summed"
+        carried = ", ".join(
+            f"any_value({name}) AS {name}"
+            for name in (*(quoted(part.name) for part in parts), *was, OFFSET, KEPT_NUMBER)
+        )
+        merged = "".join(f", {call.merge(name)} AS {name}" for name, call in self._calls())
+        shown, differs = self._shown(), self._differs()
+        listed = ", ".join(quoted(name) for name in self.state.names)
+        return (
+            f"WITH both_of AS ({of_rows('', '<>')} UNION ALL BY NAME {of_rows('-', '=')} "
+            f"UNION ALL BY NAME SELECT {keys}, {kept}, {KEPT_NUMBER}, {kept_values} FROM input_1), "
+            f"summed AS (SELECT {keys}, {again}, {before}, max({OFFSET}) AS {OFFSET}, "
+            f"max({KEPT_NUMBER}) AS {KEPT_NUMBER} FROM both_of GROUP BY {keys} "
+            f"HAVING max({OFFSET}) IS NOT NULL), "
+            f"valued AS ({whole}), "
+            f"merged AS (SELECT {keys}, {carried}{merged} FROM valued GROUP BY {keys}), "
+            f"finished AS (SELECT *, {shown} FROM merged) "
+            f"SELECT {OFFSET}, {KEPT_NUMBER}, "
+            f"CASE WHEN {ROWS} = 0 THEN {KEPT_NUMBER} IS NOT NULL "
+            f"ELSE {KEPT_NUMBER} IS NULL OR {differs} END AS {CHANGED}, "
+            f"{listed} FROM finished ORDER BY {OFFSET}"
+        )
+
+    def _shown(self) -> str:
+        """The values, over the values of their calls."""
+        names = [quoted(aggregate.name) for aggregate in self.aggregates]
+        finished = zip(self._finished(), names, strict=True)
+        return ", ".join(f"{sql} AS {name}" for sql, name in finished)
+
+    def _differs(self) -> str:
+        """Whether a value is another one than it was."""
+        names = [quoted(aggregate.name) for aggregate in self.aggregates]
+        return " OR ".join(f"{n} IS DISTINCT FROM _mr_was{i}" for i, n in enumerate(names))
 
     def _calls(self) -> list[tuple[str, AggregateCall]]:
         calls = [call for aggregate in self.aggregates for call in aggregate.calls]
@@ -157,11 +242,20 @@ class TotalsPlan:
                 and call.function in _BY_ITSELF
                 and parts[0].type == call.type == owner.type
                 and owner.sql_around == ("", "")
+                and not self.takes_back
             )
+            seen = ""
+            if self.takes_back and call.function != "count":
+                seen = f"{prefix}_seen"
+                counted = replace(call, function="count", type=LONG)
+                out.append(_count_part(seen, counted.partials(seen)[0].sql))
             for part, more in zip(parts, call.partials_again(prefix), strict=True):
                 name = f"{part.name}"
                 kept = owner.name if is_value else name
-                out.append(_TotalsPart(name, part.sql, more.sql, kept, to_arrow(part.type)))
+                kind = to_arrow(part.type)
+                out.append(_TotalsPart(name, part.sql, more.sql, kept, kind, seen))
+        if self.takes_back:
+            out.append(_count_part(ROWS, "count(*)"))
         return out
 
 
@@ -175,16 +269,35 @@ class TotalsWork:
     def run(self, rows: pa.RecordBatch, kept: StateTable, progress: SourceProgress) -> StateOutput:
         """See `StateWork.run`."""
         del progress
-        keys = self._plan.keys
-        answer = self._query.run(rows, found(rows, keys, kept))
-        numbers = answer.column(KEPT_NUMBER)
-        state = answer.select(self._plan.state.names)
-        changes = replaced(state, keys, numbers, kept)
+        if self._plan.takes_back:
+            refuse_updates(rows, self._plan.call)
+        known = found(rows, self._plan.keys, kept)
+        answer = self._query.run(rows, known)
+        changes = self._changes(answer, kept)
         shown = answer.filter(answer.column(CHANGED))
         values = shown.select([OFFSET, *self._plan.values.names])
-        if self._emit == "upserts":
-            return StateOutput(values, changes)
-        return StateOutput(with_kinds(values, shown.column(KEPT_NUMBER)), changes)
+        gone = pc.equal(shown.column(ROWS), 0) if self._plan.takes_back else None
+        made = RowChanges(values, shown.column(KEPT_NUMBER), known, gone)
+        return StateOutput(made.emitted(self._emit), changes)
+
+    def _changes(self, answer: pa.RecordBatch, kept: StateTable) -> pa.RecordBatch:
+        """The changes of the state."""
+        plan = self._plan
+        if not plan.takes_back:
+            numbers = answer.column(KEPT_NUMBER)
+            return replaced(answer.select(plan.state.names), plan.keys, numbers, kept)
+        rows = answer.column(ROWS)
+        if answer.num_rows and pc.min(rows).as_py() < 0:
+            raise WorkFailed(
+                f"{plan.call}: more rows of a key are taken back than came\n"
+                "  to fix: see that each delete has the columns of the row that it takes back"
+            )
+        stays = answer.filter(pc.greater(rows, 0))
+        gone = answer.filter(pc.and_(pc.equal(rows, 0), pc.is_valid(answer.column(KEPT_NUMBER))))
+        new = replaced(stays.select(plan.state.names), plan.keys, stays.column(KEPT_NUMBER), kept)
+        numbers = gone.column(KEPT_NUMBER).to_numpy()
+        taken = removals_of(plan.state, numbers, hash_rows(gone, plan.keys))
+        return pa.concat_batches([new, taken])
 
     def close(self) -> None:
         """See `StateWork.close`."""

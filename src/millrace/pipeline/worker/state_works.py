@@ -12,6 +12,8 @@ from millrace.pipeline.state.first_row_work import FirstRowWork
 from millrace.pipeline.state.function_work import FunctionWork
 from millrace.pipeline.state.join_work import PairsWork, pairs_plan
 from millrace.pipeline.state.latest_work import LatestWork
+from millrace.pipeline.state.pair_changes_work import PairChangesWork
+from millrace.pipeline.state.session_work import SessionWork
 from millrace.pipeline.state.state_operators import (
     FirstRow,
     KeyFunction,
@@ -55,8 +57,12 @@ def open_work(
                 )
             case TimeWindows():
                 plan = window_plan(operator, keys, schema, step.name)
-                return WindowWork(plan, operator, settings)
+                of_windows = SessionWork if operator.slide_us is None else WindowWork
+                return of_windows(plan, operator, settings)
             case RowPairs():
-                return PairsWork(pairs_plan(step.keys, operator, step.state), operator, settings)
+                pairs = pairs_plan(step.keys, operator, step.state)
+                if any(operator.changes):
+                    return PairChangesWork(pairs, operator, settings, step.name)
+                return PairsWork(pairs, operator, settings)
             case _:
                 assert_never(operator)

@@ -16,6 +16,8 @@ class PostgresTable:
     name: TableName
     keys: tuple[str, ...] = ()
     """Rows with equal keys replace each other; none: rows are appended."""
+    delete_column: str | None = None
+    """A column of booleans that is not written: where it is true, the row of these keys goes."""
     create: bool = True
     """Whether it may be made."""
 

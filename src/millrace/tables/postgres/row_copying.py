@@ -1,7 +1,7 @@
 """Copies rows into a table within a transaction: directly, or by way of a temporary table.
 
 Rows whose keys replace others, and values that the server turns into other types, go through the
-temporary table. Of rows with equal keys the last one counts.
+temporary table. Of rows with equal keys the last one counts; it may say that the row goes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from millrace.tables.postgres.names_in_sql import TableName, identifier, identif
 from millrace.tables.postgres.target_table import TargetTable
 
 _STAGE: Final = TableName("pg_temp", "millrace_rows")
+_LOCKED: Final = TableName("pg_temp", "millrace_locked")
 _ORDER: Final = "millrace_order"
 
 
@@ -39,7 +40,8 @@ def bring(
     session.copy(
         _STAGE, pa.RecordBatchReader.from_batches(numbered, _numbered(rows, target, numbered))
     )
-    session.run(_from_stage(target, converted))
+    for statement in _from_stage(target, converted):
+        session.run(statement)
 
 
 def _numbered(
@@ -63,8 +65,8 @@ def _check_keys(batch: pa.RecordBatch, target: TargetTable) -> None:
             )
 
 
-def _from_stage(target: TargetTable, converted: Mapping[str, str]) -> str:
-    """The statement that moves staged rows."""
+def _from_stage(target: TargetTable, converted: Mapping[str, str]) -> Iterator[str]:
+    """The statements that move staged rows."""
     names = target.schema.names
     values = ", ".join(
         f"{identifier(name)}::{converted[name]}" if name in converted else identifier(name)
@@ -72,13 +74,33 @@ def _from_stage(target: TargetTable, converted: Mapping[str, str]) -> str:
     )
     into = f"INSERT INTO {target.name.sql} ({identifiers(names)})"
     if not target.keys:
-        return f"{into} SELECT {values} FROM {_STAGE.sql} ORDER BY {identifier(_ORDER)}"
+        yield f"{into} SELECT {values} FROM {_STAGE.sql} ORDER BY {identifier(_ORDER)}"
+        return
     keys = identifiers(target.keys)
     given = [name for name in names if name not in target.keys]
     changes = ", ".join(f"{identifier(name)} = EXCLUDED.{identifier(name)}" for name in given)
     # Rows come in the order of their keys: transactions that meet do not wait in a circle.
-    return (
-        f"{into} SELECT DISTINCT ON ({keys}) {values} FROM {_STAGE.sql} "
-        f"ORDER BY {keys}, {identifier(_ORDER)} DESC ON CONFLICT ({keys}) "
-        + (f"DO UPDATE SET {changes}" if changes else "DO NOTHING")
+    last = (
+        f"SELECT DISTINCT ON ({keys}) * FROM {_STAGE.sql} "
+        f"ORDER BY {keys}, {identifier(_ORDER)} DESC"
+    )
+    stays = ""
+    if target.delete_column is not None:
+        marker = identifier(target.delete_column)
+        same = " AND ".join(
+            f"t.{identifier(key)} = s.{identifier(key)}"
+            + (f"::{converted[key]}" if key in converted else "")
+            for key in target.keys
+        )
+        ordered = ", ".join(f"t.{identifier(key)}" for key in target.keys)
+        there = f"{target.name.sql} AS t"
+        yield (
+            f"CREATE TEMP TABLE {_LOCKED.name} ON COMMIT DROP AS SELECT 1 FROM {there} "
+            f"JOIN ({last}) AS s ON {same} ORDER BY {ordered} FOR UPDATE OF t"
+        )
+        yield f"DELETE FROM {there} USING ({last}) AS s WHERE s.{marker} AND {same}"
+        stays = f"WHERE {marker} IS NOT TRUE "
+    yield (
+        f"{into} SELECT {values} FROM ({last}) AS last_rows {stays}ORDER BY {keys} "
+        f"ON CONFLICT ({keys}) " + (f"DO UPDATE SET {changes}" if changes else "DO NOTHING")
     )

@@ -45,11 +45,22 @@ class TargetTable:
     """Rows with equal keys replace each other; none: rows are appended."""
     who: str
     """The user's call, in errors."""
+    delete_column: str | None = None
+    """The column of the rows that says which go; it is not in `schema`."""
 
     @classmethod
     def of(cls, table: PostgresTable, schema: pa.Schema, who: str) -> Self:
         """The table of a sink."""
-        return cls(name=table.name, schema=schema, keys=table.keys, who=who)
+        marker = table.delete_column
+        if marker is not None:
+            if marker not in schema.names or not pa.types.is_boolean(schema.field(marker).type):
+                raise UserError(
+                    f"{who}: delete_column {marker!r} does not say which rows go\n"
+                    f"  found: {existing(marker, schema.names)}\n"
+                    "  to fix: name a column of booleans that is no key"
+                )
+            schema = pa.schema([field for field in schema if field.name != marker])
+        return cls(name=table.name, schema=schema, keys=table.keys, who=who, delete_column=marker)
 
     def check_values(self) -> None:
         """Refuse columns without a type there, before anything is asked of the server."""

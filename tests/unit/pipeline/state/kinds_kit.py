@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from tests.unit.pipeline.state.state_kit import came_out, folded, graph_hops, state_rows
+from tests.unit.pipeline.state.state_kit import (
+    came_out,
+    folded,
+    graph_hops,
+    net_of,
+    state_rows,
+)
 from tests.unit.pipeline.worker.worker_kit import Bench
 
 from millrace.pipeline.core.hops import Hop
@@ -82,11 +88,33 @@ def _closed(steps: list[Step]) -> Step:
     )
 
 
+def _sessions(steps: list[Step]) -> Step:
+    by_id = steps[0].key_by("id", partitions=2)
+    return by_id.window("out", session="3 minutes", late="1 minute", n="count(*)", v="sum(v)")
+
+
 def _pairs(steps: list[Step]) -> Step:
     left, right = steps
     return left.key_by("id", partitions=2).join(
         "out", right.key_by("id"), within="20 minutes", late="1 minute"
     )
+
+
+def _last_values(step: Step) -> Step:
+    """The last row of each key, each with its predecessor in front, by a value that changes."""
+    last = step.key_by("id", partitions=2).latest(f"last_{step.name}", emit="retractions")
+    return last.select("_mr_op", "id", "v % 7 AS part", "v")
+
+
+def _totals_of_changes(steps: list[Step]) -> Step:
+    last = _last_values(steps[0]).key_by("part", partitions=2)
+    return last.aggregate("out", n="count(*)", mean="avg(v)")
+
+
+def _pairs_of_changes(steps: list[Step]) -> Step:
+    left = _last_values(steps[0]).key_by("part", partitions=2)
+    right = steps[1].select("id AS rid", "paid % 7 AS rpart").filter("rid < 5")
+    return left.join("out", right.key_by("rpart", name="by_rpart"))
 
 
 @dataclass(frozen=True)
@@ -110,7 +138,7 @@ class Kind:
     def result(self, made: Bench) -> tuple[Any, Any]:
         """What came out, and the state: equal for runs that have to be."""
         out = came_out(made.broker, "out")
-        rows = folded(out, self.keys) if self.keys else Counter(map(str, out.to_pylist()))
+        rows = folded(out, self.keys) if self.keys else net_of(out)
         return rows, Counter(map(str, state_rows(made, "out")))
 
 
@@ -121,5 +149,8 @@ KINDS = {
     "stateful": Kind(_function),
     "window": Kind(_windows, journals=2, keys=("id", "window_start")),
     "window at close": Kind(_closed, journals=1),
+    "session": Kind(_sessions, journals=2, keys=("id", "window_start")),
     "join": Kind(_pairs, journals=2, sides=2),
+    "aggregate over changes": Kind(_totals_of_changes, keys=("part",)),
+    "join over changes": Kind(_pairs_of_changes, sides=2),
 }

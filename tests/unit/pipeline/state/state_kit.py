@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,16 @@ def folded(rows: pa.Table, keys: Sequence[str]) -> set[tuple[Any, ...]]:
         else:
             table[key] = tuple(row.values())
     return set(table.values())
+
+
+def net_of(rows: pa.Table) -> Counter[Any]:
+    """The rows that came and did not go again."""
+    net = Counter[Any]()
+    for row in rows.to_pylist():
+        sign = -1 if row.pop("_mr_op", "insert") == "delete" else 1
+        net[str(row)] += sign
+        assert net[str(row)] >= 0, "a row goes only if it came"
+    return +net
 
 
 def state_rows(made: Bench, step: str) -> list[dict[str, Any]]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from millrace.errors import UserError
 from millrace.journal.core.row_format import CHANGE_KIND
 from millrace.pipeline.core import job_model
 from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.define.step_sinks import StepSinks
+from millrace.pipeline.state.state_operators import KeyTotals, LatestRow, TimeWindows
 
 
 def check_sides(
@@ -37,9 +40,59 @@ def check_sides(
             f"  found: {', '.join(kinds[0])} and {', '.join(kinds[1])}\n"
             "  to fix: cast them with select() in front of key_by"
         )
-    for node in (left, right):
-        refuse_changes(call, node)
     return right.keys
+
+
+def is_of_changes(node: job_model.Anything) -> bool:
+    """Whether rows say what became of earlier ones."""
+    return CHANGE_KIND in node.schema.names
+
+
+def without_kind(schema: pa.Schema) -> pa.Schema:
+    """The columns of rows, without the kind of change."""
+    return pa.schema([field for field in schema if field.name != CHANGE_KIND])
+
+
+def check_old_rows(
+    call: str, nodes: Sequence[job_model.JobNode], late_us: int | None = None
+) -> None:
+    """Refuse changes that a step cannot take back: those without old rows, and those that go."""
+    if late_us is not None:
+        raise UserError(
+            f"{call}: late= over changes\n  found: a row that is forgotten cannot be taken back\n"
+            "  to fix: leave late= out; or join rows that are no changes"
+        )
+    for node in nodes:
+        maker = _maker_of_changes(node)
+        if maker is not None:
+            raise UserError(
+                f"{call}: the rows of {node.name!r} do not say which rows they replace\n"
+                f"  found: {maker.name!r} has emit='changes'\n"
+                f"  to fix: give {maker.name!r} emit='retractions'"
+            )
+
+
+def _maker_of_changes(node: job_model.JobNode) -> job_model.StateStep | None:
+    """The step before a node whose changes have no old rows, if there is one."""
+    if CHANGE_KIND not in node.schema.names:
+        return None
+    if isinstance(node, job_model.StateStep):
+        operator = node.operator
+        emit = operator.totals.emit if isinstance(operator, TimeWindows) else None
+        if isinstance(operator, KeyTotals | LatestRow):
+            emit = operator.emit
+        return node if emit == "changes" else None
+    makers = (_maker_of_changes(given) for given in node.inputs)
+    return next((maker for maker in makers if maker is not None), None)
+
+
+def check_upserts(call: str, node: job_model.Anything, emit: str) -> None:
+    """Refuse rows that cannot say that a key is gone."""
+    if emit == "upserts" and is_of_changes(node):
+        raise UserError(
+            f"{call}: emit is 'upserts' over changes\n  found: a key may go, and no row says so\n"
+            "  to fix: emit='changes'; sinks by key take rows out where a change is a delete"
+        )
 
 
 def refuse_changes(call: str, node: job_model.Anything) -> None:

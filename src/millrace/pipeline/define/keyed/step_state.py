@@ -16,7 +16,12 @@ from millrace.errors import UserError
 from millrace.pipeline.core import job_model
 from millrace.pipeline.define.function_schema import checked, given_schema
 from millrace.pipeline.define.keyed.state_functions import state_calling
-from millrace.pipeline.define.keyed.state_inputs import refuse_changes
+from millrace.pipeline.define.keyed.state_inputs import (
+    check_old_rows,
+    check_upserts,
+    refuse_changes,
+    without_kind,
+)
 from millrace.pipeline.define.keyed.time_columns import (
     check_aggregates,
     span_us,
@@ -37,7 +42,7 @@ from millrace.pipeline.state.state_work import emitted
 from millrace.pipeline.state.totals_work import TotalsPlan
 from millrace.sql.name_checks import check_columns
 
-EMIT = ("changes", "upserts")
+EMIT = ("changes", "upserts", "retractions")
 
 
 class StepState(StepSinks):
@@ -53,8 +58,9 @@ class StepState(StepSinks):
 
         Args:
             name: of the step, unique in the job. Its state is kept under it.
-            emit: "changes" have the column `_mr_op` in front: "insert" or "update"; "upserts" do
-                not, for tables that replace rows by key.
+            emit: "changes" have the column `_mr_op` in front: "insert", "update" or "delete";
+                "upserts" do not, for tables that replace rows by key; "retractions" give each old
+                row as "delete" in front of the new one, for steps behind that take it back.
             aggregates: Spark SQL by the name of the column: `total="sum(amount)"`.
 
         Example:
@@ -65,7 +71,8 @@ class StepState(StepSinks):
         """
         call = f"aggregate({name!r})"
         keys = self._keys(call)
-        refuse_changes(call, self._node)
+        check_old_rows(call, [self._node])
+        check_upserts(call, self._node, emit)
         check_one_of(call, "emit", emit, EMIT)
         check_aggregates(call, aggregates, keys)
         operator = KeyTotals(aggregates=tuple(aggregates.items()), emit=emit)
@@ -75,6 +82,8 @@ class StepState(StepSinks):
 
     def latest(self, name: str, *, by: str | None = None, emit: Emit = "changes") -> Self:
         """The last row of each key: a table that follows its input.
+
+        Rows may be changes; then a delete takes the key out.
 
         Args:
             name: of the step, unique in the job. Its state is kept under it.
@@ -88,13 +97,16 @@ class StepState(StepSinks):
         """
         call = f"latest({name!r})"
         keys = self._keys(call)
-        refuse_changes(call, self._node)
+        check_upserts(call, self._node, emit)
+        if by is not None:
+            refuse_changes(call, self._node)
         check_one_of(call, "emit", emit, EMIT)
         if by is not None:
             check_columns(self.schema, [by], call)
         operator = LatestRow(emit=emit, by=by)
-        ordered = [*keys, *(column for column in self.schema.names if column not in keys)]
-        schema = pa.schema([self.schema.field(column) for column in ordered])
+        own = without_kind(self.schema)
+        ordered = [*keys, *(column for column in own.names if column not in keys)]
+        schema = pa.schema([own.field(column) for column in ordered])
         return self._add_state(name, call, operator, schema, schema, emit)
 
     def dedupe(self, name: str, *, within: Duration | None = None, time: str | None = None) -> Self:
@@ -190,7 +202,7 @@ class StepState(StepSinks):
             job_model.StateStep(
                 name=self._graph.take_name(name, call),
                 inputs=inputs or (self._node,),
-                schema=emitted(rows) if emit == "changes" else rows,
+                schema=rows if emit == "upserts" else emitted(rows),
                 keys=self._keys(call),
                 operator=operator,
                 state=pa.schema([pa.field(field.name, field.type) for field in state]),

@@ -16,14 +16,17 @@ from millrace.pipeline.core import job_model
 from millrace.pipeline.define.function_schema import checked
 from millrace.pipeline.define.keyed.state_inputs import (
     check_named_once_in,
+    check_old_rows,
     check_sides,
+    is_of_changes,
     refuse_changes,
+    without_kind,
 )
 from millrace.pipeline.define.keyed.step_state import EMIT, StepState
 from millrace.pipeline.define.keyed.time_columns import (
     check_aggregates,
     late_and_idle,
-    span_us,
+    pair_times,
     time_column,
     window_spans,
 )
@@ -46,6 +49,7 @@ class StepTimed(StepState):
         *,
         tumbling: Duration | None = None,
         sliding: tuple[Duration, Duration] | None = None,
+        session: Duration | None = None,
         time: str | None = None,
         late: Duration | None = None,
         idle: Duration | None = None,
@@ -60,6 +64,8 @@ class StepTimed(StepState):
             name: of the step, unique in the job. Its state is kept under it.
             tumbling: the length of windows that follow each other.
             sliding: the length of windows, and how far apart they begin: a part of the length.
+            session: the gap that ends a session: rows of a key that are no further apart are in
+                one. It ends this long behind its last row.
             time: the column with the time of a row, where there is more than one.
             late: how far a row may lie behind an earlier row of the same journal. Rows that are
                 later are left out and counted. Windows close, and their state goes, when all
@@ -85,7 +91,13 @@ class StepTimed(StepState):
                 '  to fix: say how late rows may come: late="10 minutes"'
             )
         late_us, idle_us = late_and_idle(call, late, idle)
-        size, slide = window_spans(call, tumbling, sliding)
+        size, slide = window_spans(call, tumbling, sliding, session)
+        if session is not None and emit == "upserts":
+            raise UserError(
+                f"{call}: emit is 'upserts' of sessions\n"
+                "  found: two sessions may become one, and no row says that the other is gone\n"
+                "  to fix: emit='changes' or 'close'"
+            )
         check_aggregates(call, aggregates, (*keys, *WINDOW))
         totals = KeyTotals(
             aggregates=tuple(aggregates.items()), emit="upserts" if emit == "close" else emit
@@ -118,7 +130,9 @@ class StepTimed(StepState):
         """Pairs of a row of this and a row of another stream with equal keys: an inner join.
 
         Both sides are by key. A pair comes out when the second of its rows has come. A key of the
-        other side that has the name of the key of this side comes out once.
+        other side that has the name of the key of this side comes out once. Rows of either side may
+        be changes: a row that goes takes its pairs back, and pairs come out with `_mr_op` in front,
+        "insert" or "delete".
 
         Args:
             name: of the step, unique in the job. Its state is kept under it.
@@ -145,24 +159,20 @@ class StepTimed(StepState):
         keys = self._keys(call)
         right_keys = check_sides(call, self._graph, self._node, other)
         right = other.schema
-        given = (None, None) if time is None else (time, time) if isinstance(time, str) else time
-        if (late is not None or time is not None) and within is None:
-            raise UserError(f"{call}: late and time go with within\n  to fix: give within=")
         late_us, idle_us = late_and_idle(call, late, idle)
-        times: tuple[str | None, str | None] = (None, None)
-        if within is not None:
-            times = (
-                time_column(call, self.schema, given[0]),
-                time_column(call, right, given[1]),
-            )
+        changes = (is_of_changes(self._node), is_of_changes(other._node))
+        if any(changes):
+            check_old_rows(call, (self._node, other._node), late_us)
+        within_us, times = pair_times(call, (self.schema, right), within, time, late)
         operator = RowPairs(
             right_keys=right_keys,
             times=times,
-            within_us=None if within is None else span_us(within, f"{call}: within"),
+            within_us=within_us,
             late_us=late_us,
             idle_us=idle_us,
+            changes=changes,
         )
-        plan = PairsPlan((keys, right_keys), (self.schema, right))
+        plan = PairsPlan((keys, right_keys), (without_kind(self.schema), without_kind(right)))
         check_named_once_in(call, plan.output.names)
         sides = [
             self._tagged(f"{name}.left", call),
@@ -170,7 +180,13 @@ class StepTimed(StepState):
         ]
         inputs = tuple(side._node for side in sides)  # noqa: SLF001 - as above
         return sides[0]._add_state(  # noqa: SLF001 - as above
-            name, call, operator, plan.state, checked(call, plan.output), inputs=inputs
+            name,
+            call,
+            operator,
+            plan.state,
+            checked(call, plan.output),
+            "retractions" if any(changes) else "upserts",
+            inputs=inputs,
         )
 
     @property

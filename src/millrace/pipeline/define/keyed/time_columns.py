@@ -45,14 +45,20 @@ def time_column(call: str, schema: pa.Schema, given: str | None) -> str:
 
 
 def window_spans(
-    call: str, tumbling: Duration | None, sliding: tuple[Duration, Duration] | None
-) -> tuple[int, int]:
-    """The length of windows and how far apart they begin, in microseconds."""
-    if (tumbling is None) == (sliding is None):
+    call: str,
+    tumbling: Duration | None,
+    sliding: tuple[Duration, Duration] | None,
+    session: Duration | None,
+) -> tuple[int, int | None]:
+    """The length of windows and how far apart they begin, in microseconds; of sessions the gap."""
+    if (tumbling, sliding, session).count(None) != _TWO:
         raise UserError(
             f"{call} needs one kind of window\n"
-            '  to fix: give tumbling="10 minutes" or sliding=("1 hour", "10 minutes")'
+            '  to fix: give tumbling="10 minutes", sliding=("1 hour", "10 minutes") or '
+            'session="30 minutes"'
         )
+    if session is not None:
+        return span_us(session, f"{call}: session"), None
     if tumbling is not None:
         size = span_us(tumbling, f"{call}: tumbling")
         return size, size
@@ -93,3 +99,20 @@ def late_and_idle(
         raise UserError(f"{call}: idle without late\n  to fix: give both, or none")
     late_us = None if late is None else round(seconds(late, f"{call}: late") * _US)
     return late_us, None if idle is None else span_us(idle, f"{call}: idle")
+
+
+def pair_times(
+    call: str,
+    schemas: tuple[pa.Schema, pa.Schema],
+    within: Duration | None,
+    time: str | tuple[str, str] | None,
+    late: Duration | None,
+) -> tuple[int | None, tuple[str | None, str | None]]:
+    """How far the times of a pair may be apart, and the columns that have them."""
+    given = (None, None) if time is None else (time, time) if isinstance(time, str) else time
+    if within is None:
+        if late is not None or time is not None:
+            raise UserError(f"{call}: late and time go with within\n  to fix: give within=")
+        return None, (None, None)
+    left, right = (time_column(call, *each) for each in zip(schemas, given, strict=True))
+    return span_us(within, f"{call}: within"), (left, right)
