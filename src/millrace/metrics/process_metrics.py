@@ -47,16 +47,16 @@ LEASES_LOST: Final = MetricTally(
     counter("leases_lost_total", "Leases that another process took: of a `run` or a `unit`.", "of")
 )
 CALL_SECONDS: Final = MetricTimes(
-    histogram("call_seconds", "How long a paid call took.", _SLOW, "job", "step")
+    histogram("call_seconds", "How long a paid call took.", _SLOW, "job_name", "step")
 )
 BUSY: Final = MetricTally(
-    counter("step_busy_seconds_total", "Time that workers worked on a step.", "job", "step")
+    counter("step_busy_seconds_total", "Time that workers worked on a step.", "job_name", "step")
 )
 WAITING: Final = MetricTally(
     counter(
         "step_waiting_seconds_total",
         "Time that idle workers had nothing to do for a step.",
-        "job",
+        "job_name",
         "step",
     )
 )
@@ -64,10 +64,10 @@ BACK_PRESSURED: Final = MetricTally(
     counter(
         "step_back_pressured_seconds_total",
         "Time that idle workers left a step alone because a step behind it has too many rows.",
-        "job",
+        "job_name",
         "step",
     )
 )
 IN_FUNCTION: Final = MetricTally(
-    counter("step_function_seconds_total", "Time inside the step's function.", "job", "step")
+    counter("step_function_seconds_total", "Time inside the step's function.", "job_name", "step")
 )

@@ -50,28 +50,38 @@ OWNER_UP: Final = gauge(
     "there although `millrace serve` is to own them. A process on another host counts as there.",
 )
 OWNER_EPOCH: Final = gauge("owner_epoch", "The epoch of the owner; it grows with each takeover.")
-LEASES: Final = gauge("leases", "Leases of jobs that are held: of their runs and of units.", "job")
+LEASES: Final = gauge(
+    "leases", "Leases of jobs that are held: of their runs and of units.", "job_name"
+)
 
 JOB_STATE: Final = gauge(
-    "job_state", "1 for the state that the last run of a job is in.", "job", "state"
+    "job_state", "1 for the state that the last run of a job is in.", "job_name", "state"
 )
-JOB_RUNS: Final = counter("job_runs_total", "Runs of the job so far.", "job")
-STEP_ROWS_IN: Final = counter("step_rows_in_total", "Input rows that are done.", "job", "step")
-STEP_ROWS_OUT: Final = counter("step_rows_out_total", "Rows that the step made.", "job", "step")
-STEP_BACKLOG: Final = gauge("step_backlog_rows", "Input rows that are not done.", "job", "step")
-STEP_CALLS: Final = counter("step_calls_total", "Recorded calls.", "job", "step")
+JOB_RUNS: Final = counter("job_runs_total", "Runs of the job so far.", "job_name")
+STEP_ROWS_IN: Final = counter("step_rows_in_total", "Input rows that are done.", "job_name", "step")
+STEP_ROWS_OUT: Final = counter(
+    "step_rows_out_total", "Rows that the step made.", "job_name", "step"
+)
+STEP_BACKLOG: Final = gauge(
+    "step_backlog_rows", "Input rows that are not done.", "job_name", "step"
+)
+STEP_CALLS: Final = counter("step_calls_total", "Recorded calls.", "job_name", "step")
 STEP_IN_DOUBT: Final = counter(
-    "step_calls_in_doubt_total", "Calls that a dead worker may have made.", "job", "step"
+    "step_calls_in_doubt_total", "Calls that a dead worker may have made.", "job_name", "step"
 )
-STEP_ERRORS: Final = counter("step_call_errors_total", "Calls that raised.", "job", "step")
-STEP_SKIPPED: Final = counter("step_rows_skipped_total", "Rows that were left out.", "job", "step")
-STEP_LETTERS: Final = gauge("step_dead_letters", "Rows that are dead letters.", "job", "step")
-STEP_DOLLARS: Final = counter("step_spend_dollars_total", "What its calls cost.", "job", "step")
-STEP_TOKENS: Final = counter("step_tokens_total", "Tokens of its calls.", "job", "step")
+STEP_ERRORS: Final = counter("step_call_errors_total", "Calls that raised.", "job_name", "step")
+STEP_SKIPPED: Final = counter(
+    "step_rows_skipped_total", "Rows that were left out.", "job_name", "step"
+)
+STEP_LETTERS: Final = gauge("step_dead_letters", "Rows that are dead letters.", "job_name", "step")
+STEP_DOLLARS: Final = counter(
+    "step_spend_dollars_total", "What its calls cost.", "job_name", "step"
+)
+STEP_TOKENS: Final = counter("step_tokens_total", "Tokens of its calls.", "job_name", "step")
 STEP_BUDGET: Final = gauge(
     "step_budget_used_ratio",
     "The used part of the step's budget: of its dollars, tokens or calls, whichever is most used.",
-    "job",
+    "job_name",
     "step",
 )
 

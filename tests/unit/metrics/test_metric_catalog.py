@@ -32,8 +32,8 @@ def test_names_follow_the_conventions_of_prometheus(metric: Metric) -> None:
     assert metric.about.endswith(".")
     assert list(metric.bounds) == sorted(set(metric.bounds))
     for label in metric.labels:
-        assert re.fullmatch(r"[a-z]+", label)
-        assert label not in ("le", "quantile", "instance")
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", label)
+        assert label not in ("le", "quantile", "instance", "job"), "those of Prometheus"
 
 
 def test_a_value_falls_into_the_first_bucket_that_is_not_below_it() -> None:
