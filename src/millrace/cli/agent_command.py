@@ -7,7 +7,7 @@ import os
 import click
 
 from millrace.cli.common import DURATION, example
-from millrace.cli.state.metrics_option import metrics_option, metrics_token, serve_metrics
+from millrace.cli.state.metrics_option import metrics_option, serve_metrics
 from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import UserError
@@ -49,7 +49,6 @@ _file = click.Path(exists=True, dir_okay=False)
     "--lease", type=DURATION, help="End when nobody called for this long. Default: never."
 )
 @metrics_option
-@metrics_token
 def agent(
     *,
     folder: str,
@@ -60,7 +59,6 @@ def agent(
     tls_key: str | None,
     lease: float | None,
     metrics: str | None,
-    metrics_token: str | None,
 ) -> None:
     """Serve the shuffles in a host's own folder, so that they outlive the application.
 
@@ -99,7 +97,7 @@ def agent(
                 f"  found: {running.address if running else 'its lock'}\n"
                 "  to fix: use that one, or end it first"
             )
-        serve_metrics(metrics, metrics_token)
+        serve_metrics(metrics)
         run(serving, stop_on_signals(), started=lambda endpoint: _announce(store, endpoint))
     leave()
 

@@ -7,7 +7,7 @@ import sys
 import click
 
 from millrace.cli.common import example
-from millrace.cli.state.metrics_option import metrics_option, metrics_token, serve_metrics
+from millrace.cli.state.metrics_option import metrics_option, serve_metrics
 from millrace.cli.workspace_argument import workspace_argument
 from millrace.errors import AlreadyOwned, UserError
 from millrace.storage.workspace_home import WorkspaceHome
@@ -47,7 +47,6 @@ _TICK_S = 0.2
     help="Where it is kept what counts: sqlite, files or postgresql://... Default: as recorded.",
 )
 @metrics_option
-@metrics_token
 def serve(
     workspace: str,
     *,
@@ -56,7 +55,6 @@ def serve(
     broker: str,
     ledger: str | None,
     metrics: str | None,
-    metrics_token: str | None,
 ) -> None:
     """Serve the journals of WORKSPACE to all processes that open it, until ended.
 
@@ -97,7 +95,7 @@ def serve(
         upkeep=runtime_of(ws).care.look_after,
     )
     stop = stop_on_signals()
-    serve_metrics(metrics, metrics_token)
+    serve_metrics(metrics)
     owner = _own(owned, stop)
     if owner is None:
         return

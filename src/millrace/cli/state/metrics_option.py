@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 import click
@@ -9,6 +10,7 @@ import click
 from millrace.errors import UserError
 from millrace.extras import check_extra
 
+TOKEN_VARIABLE: Final = "MILLRACE_METRICS_TOKEN"
 _PORT_MAX: Final = 65_535
 
 metrics_option = click.option(
@@ -18,10 +20,9 @@ metrics_option = click.option(
     help="Serve /metrics and /healthz of this process there, for Prometheus. Beyond this host's "
     "own addresses requests need the token of MILLRACE_METRICS_TOKEN, or that which is printed.",
 )
-metrics_token = click.option("--metrics-token", envvar="MILLRACE_METRICS_TOKEN", hidden=True)
 
 
-def serve_metrics(where: str | None, token: str | None) -> None:
+def serve_metrics(where: str | None) -> None:
     """Serve the counts of this process, if that was asked for, until it ends."""
     if where is None:
         return
@@ -34,6 +35,7 @@ def serve_metrics(where: str | None, token: str | None) -> None:
             f"--metrics is {where!r}\n  found: no host and port\n"
             "  to fix: give both, as 127.0.0.1:9464"
         )
+    token = os.environ.get(TOKEN_VARIABLE) or None
     server = start_metrics(host.strip("[]"), int(port), token)
     needed = "" if token or server.place.token is None else f", token {server.place.token}"
     click.echo(f"metrics at http://{where.rpartition(':')[0]}:{server.place.port}/metrics{needed}")
