@@ -10,7 +10,7 @@ import click
 from millrace.errors import UserError
 from millrace.extras import check_extra
 
-TOKEN_VARIABLE: Final = "MILLRACE_METRICS_TOKEN"
+TOKEN_VARIABLE: Final = "MILLRACE_METRICS_TOKEN"  # noqa: S105 - the name of a variable
 _PORT_MAX: Final = 65_535
 
 metrics_option = click.option(
