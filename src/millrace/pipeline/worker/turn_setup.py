@@ -42,7 +42,7 @@ from millrace.pipeline.worker.state_turn import QuietJournals, StateTurn
 from millrace.pipeline.worker.state_works import open_work
 from millrace.pipeline.worker.step_chain import StepChain
 from millrace.pipeline.worker.turn import LeasedUnit, now_us
-from millrace.pipeline.worker.unit_leftovers import UnitLeftovers, look
+from millrace.pipeline.worker.unit_leftovers import EarlierJournals, UnitLeftovers, look
 
 _AHEAD_BATCHES = 4
 
@@ -363,7 +363,10 @@ class TurnSetup:
         """The leftovers of the unit; a new journal gets its record of calls now."""
         machine, hop = publisher.machine, unit.hop
         committed = None if machine.is_new else machine.at
-        before = hops.calls_journal_before(hop.job, hop.name, int(unit.journal.id))
+        before = EarlierJournals(
+            calls=hops.calls_journal_before(hop.job, hop.name, int(unit.journal.id)),
+            budget=hops.budget_journal_before(hop.job, hop.name),
+        )
 
         def ask() -> UnitLeftovers:
             name = machine.calls_journal

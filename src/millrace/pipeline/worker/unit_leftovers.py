@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from millrace.errors import JournalUnknown
 from millrace.journal.broker import Broker
@@ -29,18 +30,22 @@ class UnitLeftovers:
         return in_doubt(self.last, None) is not None
 
 
-def look(broker: Broker, journal: str, before: str, committed: int | None) -> UnitLeftovers:
-    """Read the last record of calls and judge it by the committed offset.
+@dataclass(frozen=True, slots=True)
+class EarlierJournals:
+    """Where versions that counted no dollars kept a unit's calls, and the budget of its step."""
 
-    `before` is the journal of records that an earlier version wrote.
-    """
+    calls: str
+    budget: str
+
+
+def look(
+    broker: Broker, journal: str, before: EarlierJournals, committed: int | None
+) -> UnitLeftovers:
+    """Read the last record of calls and judge it by the committed offset."""
     row, end = last_row(broker, journal)
-    if row is None:
-        with contextlib.suppress(JournalUnknown):
-            row, _ = last_row(broker, before)
-    if row is None:
+    last = _earlier(broker, before) if row is None else call_records.from_row(row)
+    if last is None:
         return UnitLeftovers(totals=Totals(), held=Held(), end=end, last=None)
-    last = call_records.from_row(row)
     unsettled = in_doubt(last, committed)
     has_ranges = any(range_end > (committed or 0) for _, range_end in last.published)
     return UnitLeftovers(
@@ -49,3 +54,20 @@ def look(broker: Broker, journal: str, before: str, committed: int | None) -> Un
         end=end,
         last=last if unsettled is not None or has_ranges else None,
     )
+
+
+def _earlier(broker: Broker, before: EarlierJournals) -> CallRecord | None:
+    """The last record of an earlier version; its calls are in the step's budget, if it had one."""
+    row = _last_known(broker, before.calls)
+    if row is None:
+        return None
+    last = call_records.from_row(row)
+    if _last_known(broker, before.budget) is None:
+        return last
+    return replace(last, held=Held(calls=last.totals.calls))
+
+
+def _last_known(broker: Broker, journal: str) -> dict[str, Any] | None:
+    with contextlib.suppress(JournalUnknown):
+        return last_row(broker, journal)[0]
+    return None
