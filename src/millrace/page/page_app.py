@@ -1,4 +1,4 @@
-"""The server of the pages: which address shows what. It only reads.
+"""The server of the pages: which address shows what. It only reads, but for one form.
 
 Invariant: every answer is made of the workspace as it is at that moment; the only things that a
 server remembers are runs that have ended, which change no more.
@@ -25,11 +25,13 @@ from starlette.routing import Route
 from millrace.errors import MillraceError
 from millrace.page.change_marks import AGAIN_S, LOOK_S, ChangeWatch
 from millrace.page.exposition import exposed
+from millrace.page.page_actions import FormRefused, PageActions, Retry
 from millrace.page.page_gate import PageGate
 from millrace.page.templating import ASSETS, page
 from millrace.page.views import (
     job_views,
     journal_views,
+    letter_views,
     read_views,
     run_views,
     step_views,
@@ -54,6 +56,8 @@ class PageSource:
 
     workspace: RestingWorkspace
     doctor: Doctor | None = None
+    retry: Retry | None = None
+    """Gives dead letters back, where pages may do that: their server needs a token then."""
     memory: RunMemory = field(default_factory=RunMemory)
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the server ends: browsers that listen for changes are let go."""
@@ -66,12 +70,14 @@ class PageSource:
 
 def page_app(source: PageSource, token: str | None) -> Starlette:
     """The server's application."""
+    actions = PageActions(source.retry, token) if source.retry and token else None
     routes = [
         Route(path, partial(_shown, source, template, here, show))
-        for path, (template, here, show) in _pages(source).items()
+        for path, (template, here, show) in _pages(source, actions).items()
     ]
     return Starlette(
         routes=[
+            *([] if actions is None else [_retried(source, actions)]),
             *routes,
             Route("/events", partial(_events, source, ChangeWatch(source.workspace))),
             Route(f"{ASSETS}/{{version}}/{{name}}", _asset),
@@ -84,7 +90,7 @@ def page_app(source: PageSource, token: str | None) -> Starlette:
     )
 
 
-def _pages(source: PageSource) -> dict[str, tuple[str, str, Show]]:
+def _pages(source: PageSource, actions: PageActions | None) -> dict[str, tuple[str, str, Show]]:
     """Each address: its template, the page of the menu that it belongs to, and its values."""
     memory, has_doctor = source.memory, source.doctor is not None
     stage = "/runs/{run:int}/stages/{stage:int}"
@@ -111,7 +117,7 @@ def _pages(source: PageSource) -> dict[str, tuple[str, str, Show]]:
             "Runs",
             lambda look, of: run_views.keys_page(look, of["run"], of["stage"], of["part"]),
         ),
-        **_journal_pages(),
+        **_journal_pages(actions),
         "/workspace": (
             "workspace.html",
             "Workspace",
@@ -127,8 +133,9 @@ def _pages(source: PageSource) -> dict[str, tuple[str, str, Show]]:
     }
 
 
-def _journal_pages() -> dict[str, tuple[str, str, Show]]:
+def _journal_pages(actions: PageActions | None) -> dict[str, tuple[str, str, Show]]:
     """The addresses of what lies in journals: jobs, reads and themselves."""
+    seal = None if actions is None else actions.seal
     return {
         "/jobs": ("jobs.html", "Jobs", lambda look, _: job_views.list_page(look)),
         "/jobs/{job}": ("job.html", "Jobs", lambda look, of: job_views.job_page(look, of["job"])),
@@ -136,6 +143,11 @@ def _journal_pages() -> dict[str, tuple[str, str, Show]]:
             "step.html",
             "Jobs",
             lambda look, of: step_views.step_page(look, of["job"], of["step"]),
+        ),
+        "/jobs/{job}/retry": (
+            "retry.html",
+            "Jobs",
+            lambda look, of: letter_views.retry_page(look, of["job"], seal),
         ),
         "/journals": ("journals.html", "Journals", lambda look, _: journal_views.list_page(look)),
         "/journal/{journal:path}": (
@@ -169,6 +181,20 @@ def _made(look: Look, template: str, here: str, show: Show, request: Request) ->
         return _problem(about, "Not there", str(error), 404)
     except MillraceError as error:
         return _problem(about, "This page cannot be shown", str(error), 500)
+
+
+def _retried(source: PageSource, actions: PageActions) -> Route:
+    """The address that takes the one form that changes something."""
+
+    async def retried(request: Request) -> Response:
+        try:
+            return await actions.retried(request)
+        except MillraceError as error:
+            about = {"where": source.workspace.store.root, "here": "Jobs", "url": request.url.path}
+            status = 403 if isinstance(error, FormRefused) else 409
+            return _problem(about, "Nothing was retried", str(error), status)
+
+    return Route("/jobs/{job}/retry", retried, methods=["POST"])
 
 
 def _problem(about: Values, title: str, text: str, status: int) -> Response:

@@ -19,6 +19,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from millrace.page.page_actions import ACTIONS
+
 COOKIE: Final = "millrace"
 TOKEN: Final = "token"  # noqa: S105 - the name of a parameter
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -29,7 +31,7 @@ _HEADERS: Final = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
@@ -76,7 +78,7 @@ class PageGate:
         await answer(scope, receive, send_strict)
 
     def _refused(self, request: Request) -> Response | None:
-        if request.method not in ("GET", "HEAD"):
+        if request.method not in ("GET", "HEAD") and not self._may_act(request):
             return PlainTextResponse("pages are only read: GET\n", 405)
         if self.token is None:
             name = _host_name(request.headers.get("host", ""))
@@ -88,6 +90,11 @@ class PageGate:
                 )
             return None
         return self._without_token(request, self.token)
+
+    def _may_act(self, request: Request) -> bool:
+        """Whether a form may be sent there; who sends it is looked at as for pages."""
+        is_action = ACTIONS.fullmatch(request.url.path) is not None
+        return request.method == "POST" and is_action and self.token is not None
 
     def _without_token(self, request: Request, token: str) -> Response | None:
         given = request.query_params.get(TOKEN)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from millrace.ids import QueryId
+from millrace.pipeline.report.job_report import StepReport
 from millrace.pipeline.run.job_status import JobStatus, job_status
 from millrace.storage import layout
 from millrace.system.call_tables import dollars_by_step
@@ -136,6 +137,14 @@ def timed_job_rows(workspace: RestingWorkspace, names: Sequence[str]) -> list[di
     return rows
 
 
+@dataclass(frozen=True, slots=True)
+class StepForecast:
+    """What the rows that wait for a step will take."""
+
+    seconds: float
+    usd: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobNow:
     """A job at this moment."""
@@ -146,6 +155,19 @@ class JobNow:
     workers: Sequence[WorkerRow]
     usd: Mapping[str, float]
     """Dollars of each step that cost some."""
+
+    def forecast(self, step: StepReport) -> StepForecast | None:
+        """What the rest of a step will take, if its run goes on as it did; None if that is unknown.
+
+        Rows that steps before it have yet to make are not counted.
+        """
+        if self.status.state != "running" or not step.backlog or not step.rows_per_s:
+            return None
+        usd = self.usd.get(step.name)
+        return StepForecast(
+            seconds=step.backlog / step.rows_per_s,
+            usd=None if usd is None or not step.rows_in else usd / step.rows_in * step.backlog,
+        )
 
 
 def job_now(workspace: RestingWorkspace, job: SeenJob) -> JobNow:

@@ -12,9 +12,11 @@ from millrace.cli.common import example
 from millrace.cli.doctor.doctor_findings import DoctorFinding
 from millrace.cli.doctor.host_checks import look_at_host
 from millrace.cli.doctor.store_checks import look_at_store
-from millrace.cli.workspace_argument import workspace_argument
+from millrace.cli.workspace_argument import opened_with_journals, workspace_argument
 from millrace.config import Config
 from millrace.extras import check_extra
+from millrace.journal.api import broker_of
+from millrace.pipeline.letters.letter_retries import retry_dead_letters
 from millrace.storage.store import storage_errors
 from millrace.system.resting_workspace import RestingWorkspace
 
@@ -57,7 +59,8 @@ def ui() -> None:
 def serve(workspace: str, host: str, port: int, token: str | None, ledger: str | None) -> None:
     """Serve the pages of WORKSPACE until Ctrl-C.
 
-    Beyond this host's own addresses a page is shown only with the token that this prints.
+    Beyond this host's own addresses a page is shown only with the token that this prints. With a
+    token, dead letters can be retried from the pages.
     """
     check_extra("ui", "`millrace ui`")
     from millrace.page.page_app import PageSource  # noqa: PLC0415 - needs the extra
@@ -66,8 +69,13 @@ def serve(workspace: str, host: str, port: int, token: str | None, ledger: str |
     def findings() -> Sequence[DoctorFinding]:
         return [*look_at_host(frozenset()), *look_at_store(workspace, Config())]
 
+    def retry(job: str, step: str | None, kind: str | None) -> dict[str, int]:
+        with opened_with_journals(workspace) as ws:
+            return retry_dead_letters(broker_of(ws.journals), job, step, kind)
+
     resting = RestingWorkspace.at(workspace, ledger=ledger)
-    server = PageServer(PageSource(resting, findings), host, port, token)
+    source = PageSource(resting, findings, None if ledger else retry)
+    server = PageServer(source, host, port, token)
     click.echo(f"{server.place.url}  (Ctrl-C ends it)")
     server.run()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from millrace.page import page_texts
@@ -12,15 +12,18 @@ from millrace.page.pictures.bars import progress_lines
 from millrace.page.pictures.layered_graph import GraphEdge, GraphNode, layered_graph
 from millrace.page.views.call_views import CALLS_SEEN, calls_chart, calls_note
 from millrace.page.views.letter_views import errors_by_kind
-from millrace.page.views.look import PAGE_ROWS, Look, NotThere, Values, page_links
+from millrace.page.views.look import PAGE_ROWS, Look, Values, check_job, page_links
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_record import JobPart
-from millrace.pipeline.report.job_report import HINTS, StepReport
+from millrace.pipeline.report.job_report import HINTS, RunEntry, StepReport
 from millrace.pipeline.run.job_status import JobStatus
 from millrace.system.call_tables import last_call_rows
 from millrace.system.job_reading import SeenJob, names_of_jobs, seen_job
 from millrace.system.step_activity import StepActivity
+from millrace.system.step_history import rows_over_time
 from millrace.system.workspace_now import job_now, timed_job_rows
+
+_GROWTH_RUNS: Final = 500
 
 
 def list_page(look: Look) -> Values:
@@ -38,7 +41,7 @@ def list_page(look: Look) -> Values:
 
 def job_page(look: Look, name: str, *, is_saved: bool = False) -> Values:
     """One job: its steps as a graph, what each does or waits for, its errors and its runs."""
-    check_there(look, name)
+    check_job(look, name)
     with seen_job(look.workspace, name) as job:
         now = job_now(look.workspace, job)
         status = now.status
@@ -46,7 +49,9 @@ def job_page(look: Look, name: str, *, is_saved: bool = False) -> Values:
         errors = errors_by_kind(job)
         ended = _reports(job.history.events)
         graph = _graph(job, status, now.states, is_saved=is_saved)
-    last = status.runs[-1] if status.runs else None
+        last = status.runs[-1] if status.runs else None
+        report = {} if last is None else ended.get(last.number, {})
+        progress = _progress(job, report, last, until_us=look.workspace.now_ms() * 1000)
     until = (
         None
         if last is None
@@ -54,7 +59,6 @@ def job_page(look: Look, name: str, *, is_saved: bool = False) -> Values:
     )
     at = look.whole("at")
     entries = list(reversed(status.runs))
-    report = {} if last is None else ended.get(last.number, {})
     return {
         "title": name,
         "status": status,
@@ -63,17 +67,25 @@ def job_page(look: Look, name: str, *, is_saved: bool = False) -> Values:
         "failure": _failure(job.history.events, report, last.number if last else 0),
         "figures": _figures(status, until),
         "steps": [
-            {"step": step, "state": now.states[step.name], "usd": now.usd.get(step.name)}
+            {
+                "step": step,
+                "state": now.states[step.name],
+                "usd": now.usd.get(step.name),
+                "left": now.forecast(step),
+            }
             for step in status.steps
         ],
         "has_usd": bool(now.usd),
+        "has_left": any(now.forecast(step) for step in status.steps),
         "graph": graph,
         "calls_chart": calls_chart(calls),
         "calls_note": calls_note(calls),
         "workers": now.workers,
         "errors": errors,
+        "retried": look.whole("retried"),
         "commits": report.get("commits", []),
-        "progress_svg": _progress(report),
+        "progress_svg": progress,
+        "growth_chart": _growth(status.runs, ended),
         "runs": [_run(entry, ended) for entry in entries[at : at + PAGE_ROWS]],
         "run_links": page_links(
             f"/jobs/{quote(name)}",
@@ -85,12 +97,6 @@ def job_page(look: Look, name: str, *, is_saved: bool = False) -> Values:
         if len(entries) > PAGE_ROWS
         else None,
     }
-
-
-def check_there(look: Look, name: str) -> None:
-    """Refuse the name of a job that never ran."""
-    if name not in names_of_jobs(look.workspace):
-        raise NotThere(f"there is no job {name!r}\n  to fix: choose one of those under Jobs")
 
 
 def _lead(status: JobStatus, until: int | None) -> str:
@@ -186,7 +192,7 @@ def _reports(events: Sequence[JobEvent]) -> dict[int, Mapping[str, Any]]:
     }
 
 
-def _run(entry: Any, ended: Mapping[int, Mapping[str, Any]]) -> Values:  # noqa: ANN401 - a RunEntry
+def _run(entry: RunEntry, ended: Mapping[int, Mapping[str, Any]]) -> Values:
     steps = ended.get(entry.number, {}).get("steps", [])
     until = entry.ended_us
     return {
@@ -200,7 +206,23 @@ def _run(entry: Any, ended: Mapping[int, Mapping[str, Any]]) -> Values:  # noqa:
     }
 
 
-def _progress(report: Mapping[str, Any]) -> object:
-    samples = [(s["at_s"], s["rows_in"]) for s in report.get("samples", [])]
-    names = [step["name"] for step in report.get("steps", [])]
-    return progress_lines(names, samples)
+def _progress(
+    job: SeenJob, report: Mapping[str, Any], last: RunEntry | None, *, until_us: int
+) -> object:
+    """Rows over time: as the run recorded them at its end, else by the times of rows it made."""
+    if "samples" in report:
+        samples = [(s["at_s"], s["rows_in"]) for s in report["samples"]]
+        return progress_lines([step["name"] for step in report.get("steps", [])], samples)
+    if last is None:
+        return None
+    return progress_lines(*rows_over_time(job, last.started_us, last.ended_us or until_us))
+
+
+def _growth(runs: Sequence[RunEntry], ended: Mapping[int, Mapping[str, Any]]) -> str:
+    """Rows and calls of each run; nothing if there are fewer than two that ended."""
+    rows = [_run(entry, ended) for entry in runs[-_GROWTH_RUNS:]]
+    known = [row for row in rows if row["rows"] is not None]
+    if len(known) < 2:  # noqa: PLR2004 - a line
+        return ""
+    columns = [[row[name] for row in known] for name in ("number", "rows", "calls")]
+    return page_texts.chart(["rows", "calls"], columns, is_time=False)

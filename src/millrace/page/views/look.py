@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from millrace.errors import UserError
+from millrace.system.job_reading import names_of_jobs
 from millrace.system.resting_workspace import RestingWorkspace
 from millrace.upkeep.journal_folder import NoJournals
 
@@ -63,3 +64,9 @@ def page_links(path: str, asked: Mapping[str, str], *, at: int, rows: int, total
         "before": link(max(0, at - PAGE_ROWS)) if at > 0 else None,
         "after": link(at + PAGE_ROWS) if at + rows < total else None,
     }
+
+
+def check_job(look: Look, name: str) -> None:
+    """Refuse the name of a job that never ran."""
+    if name not in names_of_jobs(look.workspace):
+        raise NotThere(f"there is no job {name!r}\n  to fix: choose one of those under Jobs")

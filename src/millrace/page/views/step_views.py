@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from millrace.page import page_texts
 from millrace.page.views.call_views import CALLS_SEEN, call_errors, calls_chart, calls_note, latency
-from millrace.page.views.job_views import check_there
 from millrace.page.views.letter_views import last_letters
-from millrace.page.views.look import PAGE_ROWS, Look, NotThere, Values, page_links
+from millrace.page.views.look import PAGE_ROWS, Look, NotThere, Values, check_job, page_links
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_record import JobPart
 from millrace.pipeline.report.job_counts import units_of
@@ -26,7 +25,7 @@ _LETTERS_SHOWN: Final = 20
 
 def step_page(look: Look, name: str, step_name: str) -> Values:
     """One step: what it reads, its last calls, its dead letters."""
-    check_there(look, name)
+    check_job(look, name)
     with seen_job(look.workspace, name) as job:
         now = job_now(look.workspace, job)
         step = next((s for s in now.status.steps if s.name == step_name), None)
