@@ -17,7 +17,7 @@ from rich.table import Table
 from millrace.cli.common import DURATION, example, json_option, print_table, shown_time
 from millrace.cli.workspace_argument import opened, workspace_argument
 from millrace.errors import Corrupt, MillraceError, UserError
-from millrace.shuffle import reader, runs
+from millrace.shuffle import cleanup, reader, runs
 from millrace.shuffle.catalog import run_catalog
 from millrace.shuffle.catalog.run_catalog import ListedRun
 from millrace.shuffle.cleanup import CleanupReport
@@ -243,18 +243,22 @@ def index(workspace: str, attempt: str) -> None:
 @click.option(
     "--drop-runs", type=DURATION, help="Also remove whole runs older than this, for example 30d."
 )
+@click.option("--dry-run", "is_dry", is_flag=True, help="Say what would go; remove nothing.")
 @json_option
-def gc(workspace: str, ttl: float, drop_runs: float | None, *, as_json: bool) -> None:
+def gc(workspace: str, ttl: float, drop_runs: float | None, *, is_dry: bool, as_json: bool) -> None:
     """Remove what nobody needs. Safe beside running jobs; done twice it removes nothing more.
 
     Times are a number and a unit: 90s, 15m, 12h, 30d. The latest attempt of each map task, and
     every attempt that a run relies on, stays at any age.
     """
     with opened(workspace) as ws:
-        reports = [ws.cleanup(ttl=ttl)]
-        if drop_runs is not None:
-            reports.append(ws.drop_runs(older_than=drop_runs))
-    _print_removed(reports, as_json=as_json)
+        if is_dry:
+            reports = _would_remove(ws, ttl, drop_runs)
+        else:
+            reports = [ws.cleanup(ttl=ttl)]
+            if drop_runs is not None:
+                reports.append(ws.drop_runs(older_than=drop_runs))
+    _print_removed(reports, as_json=as_json, is_dry=is_dry)
 
 
 def _run(text: str) -> int | str:
@@ -262,7 +266,21 @@ def _run(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
 
 
-def _print_removed(reports: Sequence[CleanupReport], *, as_json: bool) -> None:
+def _would_remove(ws: Workspace, ttl: float, drop_runs: float | None) -> list[CleanupReport]:
+    """What there is to remove, of attempts and whole runs."""
+    store, config, now_ms = runtime_of(ws).store, ws.config, time.time_ns() // 1_000_000
+    report = cleanup.expiring(store, ttl_ms=round(ttl * 1000), now_ms=now_ms, config=config)
+    if drop_runs is None:
+        return [report]
+    old = cleanup.old_runs(
+        store, older_than_ms=round(drop_runs * 1000), now_ms=now_ms, config=config
+    )
+    return [report, CleanupReport(runs=tuple(old))]
+
+
+def _print_removed(
+    reports: Sequence[CleanupReport], *, as_json: bool, is_dry: bool = False
+) -> None:
     attempts = sum(len(report.expired) + report.on_hosts for report in reports)
     left = sum(len(report.abandoned) for report in reports)
     dropped = sum(len(report.runs) for report in reports)
@@ -273,8 +291,8 @@ def _print_removed(reports: Sequence[CleanupReport], *, as_json: bool) -> None:
         )
         return
     click.echo(
-        f"removed {counted(attempts, 'attempt')}, {counted(left, 'leftover')} of dead tasks, "
-        f"{counted(dropped, 'run')}: {human_bytes(size)}"
+        f"{'would remove' if is_dry else 'removed'} {counted(attempts, 'attempt')}, "
+        f"{counted(left, 'leftover')} of dead tasks, {counted(dropped, 'run')}: {human_bytes(size)}"
     )
 
 

@@ -128,6 +128,11 @@ def _pages(source: PageSource, actions: PageActions | None) -> dict[str, tuple[s
             "Workspace",
             lambda look, _: workspace_views.disk_part(look),
         ),
+        "/workspace/gc": (
+            "cleanup.html",
+            "Workspace",
+            lambda look, _: workspace_views.cleanup_part(look),
+        ),
         "/workspace/doctor": ("doctor.html", "Workspace", lambda _look, _: _doctor(source)),
         "/ask": ("ask.html", "SQL", lambda look, _: workspace_views.question_page(look)),
     }

@@ -58,16 +58,63 @@ def remove_expired(store: Store, *, ttl_ms: int, now_ms: int, config: Config) ->
     stale_ms = now_ms - ms(config.unfinished_grace)
     if store.remote:
         store.remove_drafts(layout.SHUFFLE, changed_before_ms=stale_ms)  # Of all below it.
+    found = _candidates(store, ttl_ms=ttl_ms, now_ms=now_ms, config=config, sweeps=True)
+    there, old = found.there, found.old
+    for attempt in there:
+        _remove_stale_marks(store, layout.attempt_folder(attempt), stale_ms)
+    relied = runs.relied_on(store) if old else set()
+    expired, freed = _remove_marked(store, [a for a in old if a not in relied], apart_from=())
+    abandoned = _remove_unfinished(store, found.left)
+    reuse.sweep(store, there - {*expired, *abandoned})
+    _remove_spilled(store, stale_ms)
+    _sweep_merged(store, stale_ms)
+    _remove_old(store, layout.TABLE_WRITES, store.names(layout.TABLE_WRITES), now_ms - ttl_ms)
+    unused, more = arrow_inputs.remove_unused(store, ttl_ms=ttl_ms, now_ms=now_ms, config=config)
+    return CleanupReport(expired=expired, abandoned=abandoned, inputs=unused, bytes=freed + more)
+
+
+def expiring(store: Store, *, ttl_ms: int, now_ms: int, config: Config) -> CleanupReport:
+    """The attempts that `remove_expired` would remove now; nothing is changed."""
+    found = _candidates(store, ttl_ms=ttl_ms, now_ms=now_ms, config=config, sweeps=False)
+    relied = runs.relied_on(store) if found.old else set()
+    expired = [attempt for attempt in found.old if attempt not in relied]
+    indexes = store.each(lambda attempt: reader.index_or_none(store, attempt), expired)
+    return CleanupReport(
+        expired=tuple(expired),
+        abandoned=tuple(found.left),
+        bytes=sum(index.bytes for index in indexes if index is not None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """Attempts that are there, and those of them that may go."""
+
+    there: set[AttemptId]
+    old: list[AttemptId]
+    left: list[AttemptId]
+    """Of tasks that died."""
+
+
+def _candidates(
+    store: Store, *, ttl_ms: int, now_ms: int, config: Config, sweeps: bool
+) -> _Candidates:
+    """Look through all runs; with `sweeps`, drafts of dead processes are removed on the way."""
+    stale_ms = now_ms - ms(config.unfinished_grace)
+
+    def numbers(folder: str) -> list[int]:
+        return _swept(store, folder, stale_ms) if sweeps else store.numbers(folder)
+
     there: set[AttemptId] = set()
     old: list[AttemptId] = []
     left: list[AttemptId] = []
     for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
         alive = runs.is_alive(store, query_id, now_ms=now_ms, config=config)
-        for stage in _swept(store, layout.query_folder(query_id), stale_ms):
+        for stage in numbers(layout.query_folder(query_id)):
             stage_id = StageId(stage)
             # A running stage has yet to say which of its attempts it relies on.
             undecided = alive and runs.find_manifest(store, query_id, stage_id) is None
-            for number in _swept(store, layout.stage_folder(query_id, stage_id), stale_ms):
+            for number in numbers(layout.stage_folder(query_id, stage_id)):
                 task = MapTaskId(query_id, stage_id, MapTask(number))
                 listed = reader.list_attempts(store, task, run_is_alive=alive)
                 there.update(attempt.id for attempt in listed)
@@ -76,17 +123,7 @@ def remove_expired(store: Store, *, ttl_ms: int, now_ms: int, config: Config) ->
                 )
                 if not undecided:
                     old += attempts.expired(listed, relied_on=(), now_ms=now_ms, ttl_ms=ttl_ms)
-    for attempt in there:
-        _remove_stale_marks(store, layout.attempt_folder(attempt), stale_ms)
-    relied = runs.relied_on(store) if old else set()
-    expired, freed = _remove_marked(store, [a for a in old if a not in relied], apart_from=())
-    abandoned = _remove_unfinished(store, left)
-    reuse.sweep(store, there - {*expired, *abandoned})
-    _remove_spilled(store, stale_ms)
-    _sweep_merged(store, stale_ms)
-    _remove_old(store, layout.TABLE_WRITES, store.names(layout.TABLE_WRITES), now_ms - ttl_ms)
-    unused, more = arrow_inputs.remove_unused(store, ttl_ms=ttl_ms, now_ms=now_ms, config=config)
-    return CleanupReport(expired=expired, abandoned=abandoned, inputs=unused, bytes=freed + more)
+    return _Candidates(there, old, left)
 
 
 def sweep_stage(store: Store, query_id: QueryId, stage_id: StageId) -> tuple[AttemptId, ...]:

@@ -111,7 +111,7 @@ class Store(Protocol):
         """Whether there is a file or folder of this name."""
 
     def sizes(self, relative: str, names: Iterable[str]) -> Mapping[str, int]:
-        """Bytes of these files of a folder; those that are gone are left out."""
+        """Bytes of these files of a folder, or below it; those that are gone are left out."""
 
     def load(self, relative: str, offset: int, size: int) -> tuple[int, pa.Buffer]:
         """A file's length, and this range of it, or no bytes if it ends before that.

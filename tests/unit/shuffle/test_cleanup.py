@@ -72,6 +72,21 @@ def test_an_attempt_that_a_manifest_points_to_stays_whatever_its_age(store: Loca
     assert values(store, old.id, old.id.attempt) == [10]
 
 
+def test_a_look_says_what_a_clean_up_removes_and_changes_nothing(store: LocalStore) -> None:
+    old = write(store, AttemptId.of(1, 0, 0, 1), column([10]))
+    write(store, AttemptId.of(1, 0, 0, 2), column([20]))
+    write(store, AttemptId.of(1, 0, 0, 3), column([30]))
+    decide(store, 1, [old])
+    before = everything(store)
+
+    seen = cleanup.expiring(store, ttl_ms=1, now_ms=now_ms(), config=Config())
+
+    assert everything(store) == before
+    assert seen == clean(store)
+    assert (len(seen.expired), seen.bytes > 0) == (1, True)
+    assert cleanup.expiring(store, ttl_ms=1, now_ms=now_ms(), config=Config()) == CleanupReport()
+
+
 def test_an_attempt_that_a_running_stage_of_another_run_relies_on_stays(store: LocalStore) -> None:
     old = write(store, AttemptId.of(1, 0, 0, 1), column([10]))
     write(store, AttemptId.of(1, 0, 0, 2), column([20]))

@@ -43,7 +43,7 @@ def job_page(look: Look, name: str, *, is_saved: bool = False) -> Values:
     """One job: its steps as a graph, what each does or waits for, its errors and its runs."""
     check_job(look, name)
     with seen_job(look.workspace, name) as job:
-        now = job_now(look.workspace, job)
+        now, now_us = job_now(look.workspace, job), look.workspace.now_ms() * 1000
         status = now.status
         calls = last_call_rows(job, None, CALLS_SEEN)
         errors = errors_by_kind(job)
@@ -51,14 +51,8 @@ def job_page(look: Look, name: str, *, is_saved: bool = False) -> Values:
         graph = _graph(job, status, now.states, is_saved=is_saved)
         last = status.runs[-1] if status.runs else None
         report = {} if last is None else ended.get(last.number, {})
-        progress = _progress(job, report, last, until_us=look.workspace.now_ms() * 1000)
-    until = (
-        None
-        if last is None
-        else last.ended_us or (look.workspace.now_ms() * 1000 if status.holder else None)
-    )
-    at = look.whole("at")
-    entries = list(reversed(status.runs))
+        progress = _progress(job, report, last, until_us=now_us)
+        until = None if last is None else last.ended_us or (now_us if status.holder else None)
     return {
         "title": name,
         "status": status,
@@ -85,17 +79,20 @@ def job_page(look: Look, name: str, *, is_saved: bool = False) -> Values:
         "retried": look.whole("retried"),
         "commits": report.get("commits", []),
         "progress_svg": progress,
-        "growth_chart": _growth(status.runs, ended),
-        "runs": [_run(entry, ended) for entry in entries[at : at + PAGE_ROWS]],
-        "run_links": page_links(
-            f"/jobs/{quote(name)}",
-            {},
-            at=at,
-            rows=len(entries[at : at + PAGE_ROWS]),
-            total=len(entries),
-        )
-        if len(entries) > PAGE_ROWS
-        else None,
+    } | _runs(look, name, status.runs, ended)
+
+
+def _runs(
+    look: Look, name: str, runs: Sequence[RunEntry], ended: Mapping[int, Mapping[str, Any]]
+) -> Values:
+    """A page of the runs of a job, newest first, and how it grew over them."""
+    at = look.whole("at")
+    entries = runs[::-1][at : at + PAGE_ROWS]
+    links = page_links(f"/jobs/{quote(name)}", {}, at=at, rows=len(entries), total=len(runs))
+    return {
+        "runs": [_run(entry, ended) for entry in entries],
+        "run_links": links if len(runs) > PAGE_ROWS else None,
+        "growth_chart": _growth(runs, ended),
     }
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 from millrace.durations import ms
+from millrace.journal.core.clocks import Clock, unix_ns_of
 from millrace.journal.core.journal_names import JournalChoice
 from millrace.journal.core.values import JournalInfo
 from millrace.journal.embedded.journals_at_rest import RestingJournals
 from millrace.page import page_texts
 from millrace.page.pictures.svg import share_bar
-from millrace.page.views.look import Look, NotThere, Values
+from millrace.page.views.look import PAGE_ROWS, Look, NotThere, Values, page_links
 from millrace.reads.model.checkpoint import Checkpoint, merge, resume_offsets
 from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.model.number_tables import NONE
 from millrace.reads.model.tags import binding_of, journal_of
 from millrace.reads.session.checkpoint_store import (
     journal_name,
@@ -28,7 +31,7 @@ from millrace.system.read_tables import (
     session_row,
 )
 
-_JOURNALS_SHOWN: Final = 100
+_PRODUCERS_SHOWN: Final = 100
 
 
 def list_page(look: Look) -> Values:
@@ -53,9 +56,10 @@ def read_page(look: Look, name: str) -> Values:
     prefixes = () if read is None else tuple(binding.prefix for binding in read.bindings)
     with look.workspace.journals(JournalChoice(names=(own,), prefixes=prefixes)) as journals:
         progress = _progress(journals, read, whole)
+    frontier = _frontier(read, whole)
     live = live_status(look.workspace, name) or {}
     disk = live.get("disk_bytes", [])
-    total = len(whole.reads.tag)
+    total, at, path = len(whole.reads.tag), look.whole("at"), f"/reads/{quote(name)}"
     return {
         "title": name,
         "r": row,
@@ -75,8 +79,13 @@ def read_page(look: Look, name: str) -> Values:
             {"number": n, "bytes": size, "bar": share_bar(size / (max(disk) or 1))}
             for n, size in enumerate(disk)
         ],
-        "journals": progress[:_JOURNALS_SHOWN],
-        "journals_note": f"the {min(total, _JOURNALS_SHOWN):,} furthest behind of {total:,}",
+        "journals": progress[at : at + PAGE_ROWS],
+        "journals_links": page_links(
+            path, {}, at=at, rows=len(progress[at : at + PAGE_ROWS]), total=len(progress)
+        ),
+        "frontier": frontier[:_PRODUCERS_SHOWN],
+        "frontier_note": f"the {min(len(frontier), _PRODUCERS_SHOWN):,} furthest back "
+        f"of {len(frontier):,}",
     }
 
 
@@ -89,16 +98,48 @@ def _lead(row: Mapping[str, Any]) -> str:
     return "No session is open on this host. The next one goes on behind the committed checkpoint."
 
 
+def _frontier(read: CoordinatedRead | None, whole: Checkpoint) -> list[Values]:
+    """Up to when each producer's rows are shown in a cohort, those furthest back first."""
+    cohorts = () if read is None else read.cohorts()
+    rows: dict[tuple[int, int], Values] = {}
+    shown = whole.shown
+    columns = (shown.tag.tolist(), shown.producer.tolist(), shown.clock.tolist())
+    for (tag, producer, clock), begin in zip(
+        zip(*columns, strict=True), shown.begin.tolist(), strict=True
+    ):
+        binding = binding_of(tag)
+        cohort = int(cohorts[binding]) if binding < len(cohorts) else 0
+        row = rows.setdefault(
+            (cohort, producer),
+            {
+                "cohort": cohort,
+                "producer": f"{producer:012x}",
+                "clock": 0,
+                "journals": 0,
+                "open": 0,
+            },
+        )
+        row["clock"] = max(row["clock"], clock)
+        row["journals"] += 1
+        row["open"] += begin != NONE
+    for row in rows.values():
+        row["at"] = unix_ns_of(Clock(row["clock"])) // 1000 if row["clock"] else None
+    return sorted(rows.values(), key=lambda row: (row["clock"], row["producer"]))
+
+
 def _bindings(read: CoordinatedRead | None) -> list[Values]:
     return [
         {
             "name": binding.name,
+            "cohort": int(cohort),
             "prefix": binding.prefix,
             "key": list(binding.key or ()),
             "priority": binding.priority,
             "delay": ms(binding.read_delay) / 1000,
         }
-        for binding in (() if read is None else read.bindings)
+        for binding, cohort in (
+            () if read is None else zip(read.bindings, read.cohorts(), strict=True)
+        )
     ]
 
 

@@ -16,6 +16,7 @@ from millrace.errors import MillraceError, UserError
 from millrace.page import page_texts
 from millrace.page.pictures.svg import share_bar
 from millrace.page.views.look import Look, Values
+from millrace.shuffle import cleanup
 from millrace.system.catalog import TABLES
 from millrace.system.file_tables import file_rows
 from millrace.system.questions import SystemTables
@@ -28,6 +29,8 @@ from millrace.upkeep.retention_rules import read_rules
 from millrace.version import __version__
 
 Doctor = Callable[[], Sequence[Any]]
+_GC_TTL: Final = "1d"
+"""As `millrace shuffle gc` has it."""
 _ANSWER_ROWS: Final = 500
 _DAY_US: Final = 86_400_000_000
 _AGES: Final = (("to a day", _DAY_US), ("to a week", 7 * _DAY_US), ("older", None))
@@ -132,6 +135,20 @@ def disk_part(look: Look) -> Values:
         ],
         "note": f"{files:,} files, {page_texts.size(total)}, "
         f"counted in {page_texts.seconds(time.monotonic() - began)}.",
+    }
+
+
+def cleanup_part(look: Look) -> Values:
+    """What `millrace shuffle gc` would remove now; it looks, and removes nothing."""
+    workspace, ttl_ms = look.workspace, ms(_GC_TTL)
+    found = cleanup.expiring(
+        workspace.store, ttl_ms=ttl_ms, now_ms=workspace.now_ms(), config=workspace.config
+    )
+    return {
+        "expired": len(found.expired),
+        "left": len(found.abandoned),
+        "bytes": found.bytes,
+        "age": page_texts.seconds(ttl_ms / 1000),
     }
 
 

@@ -171,7 +171,8 @@ class ObjectStore:
         if len(known) <= _LOOKED_AT_MAX:
             looks = {name: self.calls.look(f"{relative}/{name}") for name in known}
             return {name: look.size for name, look in looks.items() if look is not None}
-        sizes = {listed.name: listed.size for listed in self.calls.list(relative)}
+        deep = any("/" in name for name in known)
+        sizes = {listed.name: listed.size for listed in self.calls.list(relative, deep=deep)}
         return {name: sizes[name] for name in known & sizes.keys()}
 
     def load(self, relative: str, offset: int, size: int) -> tuple[int, pa.Buffer]:
