@@ -17,7 +17,7 @@ from millrace.errors import DataLost, OutOfMemory
 from millrace.execute import map_task
 from millrace.execute.finished_work import keep_whole, reuse_finished
 from millrace.execute.lost_outputs import Lost, OutputsLost
-from millrace.execute.map_task import MapStage
+from millrace.execute.map_task import MapStage, StageTask
 from millrace.execute.output_merging import with_merged
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.stage_progress import StageProgress
@@ -27,7 +27,7 @@ from millrace.execute.tasks import task_results
 from millrace.execute.tasks.seen_outputs import SeenOutputs
 from millrace.execute.tasks.task_results import MapTaskFailed, MapTaskTooLarge, Result
 from millrace.faults import fault
-from millrace.scan.splits import share_out
+from millrace.scan.splits import SHARE_BYTES_MIN, share_out
 from millrace.shuffle import cleanup, runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Choice, Manifest
@@ -118,7 +118,7 @@ def _run_missing(
     missing, stage, config = work.missing()[:tasks_max], work.stage, workspace.config
     slots = runner.slots()
     shares = share_out(
-        [task.bytes for task in missing],
+        [_share_bytes(task) for task in missing],
         slots=slots,
         bytes_max=TASK_BYTES_MAX,
         runners_max=config.spark_tasks_max,
@@ -157,6 +157,11 @@ def _run_missing(
         raise OutOfMemory(too_large[0])
     if lost:
         raise OutputsLost(lost)
+
+
+def _share_bytes(task: StageTask) -> int:
+    """The size of a task; one that calls code of users may take long whatever it reads."""
+    return max(task.bytes, SHARE_BYTES_MIN) if task.work.calls_users else task.bytes
 
 
 def _with_idle_threads(runner: TaskRunner, stage: MapStage, slots: int) -> MapStage:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from millrace.limits import GIB
 
 TASK_BYTES_MAX: Final = 4 * GIB
-"""How much input one task takes on before there are more tasks than slots."""
+"""How much input one task takes on at most, if it is more than one map task."""
 
 
 @dataclass(frozen=True, slots=True)

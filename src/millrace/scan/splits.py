@@ -2,7 +2,7 @@
 
 A map task is the unit that is kept and reused, so it is cut by its own file alone: adding, removing
 or changing one file changes no other file's tasks. A Spark task is only a runner; it takes on
-several map tasks when there are more of them than slots.
+several small map tasks, and slots pull Spark tasks from Spark's list as they become free.
 
 Invariant: every row group of every file is in exactly one map task, and every map task in exactly
 one Spark task.
@@ -11,14 +11,24 @@ one Spark task.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import xxhash
 
+from millrace.limits import MIB
 from millrace.scan.file_mapping import FileMapping
 from millrace.scan.input_files import InputFile
+
+SHARE_BYTES_MIN: Final = 32 * MIB
+"""So many bytes are worth a Spark task, which costs about 6 ms of CPU. Of a stage with fewer for
+each slot, every slot runs one Spark task."""
+MAP_TASK_COST_BYTES: Final = 4 * MIB
+"""What a map task costs beside its rows, in bytes that are read in that time."""
+SHARES_LEFT: Final = 4
+"""Into how many shares for each slot the rest of a stage would be cut, each time one is made: a
+slot at a quarter of the speed ends its first one when the others end the stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,21 +146,55 @@ def cut(
 def share_out(
     sizes: Sequence[int], *, slots: int, bytes_max: int, runners_max: int, in_order: bool = False
 ) -> list[list[int]]:
-    """Positions of map tasks for each Spark task: even by bytes, the largest first.
+    """Positions of map tasks for each Spark task, in the order in which slots pull these.
 
-    With `in_order` the first positions come first, in all of them.
+    Large shares come first, then ever smaller ones: a slot at a quarter of the others' speed takes
+    fewer, and all slots end at about the same time. With `in_order` the first positions come first,
+    in small shares. A small stage has as many shares as slots.
     """
-    if not sizes:
-        return []
-    shares_needed = max(slots, -(-sum(sizes) // bytes_max))
-    runners = max(1, min(shares_needed, len(sizes), runners_max))
-    shares: list[list[int]] = [[] for _ in range(runners)]
-    load = [(0, runner) for runner in range(runners)]
-    order = range(len(sizes))
-    for position in order if in_order else sorted(order, key=lambda p: (-sizes[p], p)):
-        bytes_given, runner = heapq.heappop(load)
-        shares[runner].append(position)
-        heapq.heappush(load, (bytes_given + max(1, sizes[position]), runner))
+    weights = [max(0, size) + MAP_TASK_COST_BYTES for size in sizes]
+    order: Iterable[int] = range(len(sizes))
+    if not in_order:
+        order = sorted(order, key=lambda position: (-weights[position], position))
+    if sum(weights) <= slots * SHARE_BYTES_MIN or runners_max <= slots:
+        return _even_shares(weights, order, min(slots, len(sizes), runners_max))
+    return _shrinking_shares(weights, order, slots, bytes_max, runners_max, is_small=in_order)
+
+
+def _even_shares(weights: Sequence[int], order: Iterable[int], count: int) -> list[list[int]]:
+    shares: list[list[int]] = [[] for _ in range(count)]
+    load = [(0, number) for number in range(count)]
+    for position in order:
+        weight, number = heapq.heappop(load)
+        shares[number].append(position)
+        heapq.heappush(load, (weight + weights[position], number))
+    return shares
+
+
+def _shrinking_shares(
+    weights: Sequence[int],
+    order: Iterable[int],
+    slots: int,
+    bytes_max: int,
+    runners_max: int,
+    *,
+    is_small: bool,
+) -> list[list[int]]:
+    left = sum(weights)
+    least = max(SHARE_BYTES_MIN, 4 * left // runners_max)
+    shares: list[list[int]] = []
+    weight = target = 0
+    for position in order:
+        # To the nearest: a share is as much too small as too large.
+        is_full = 2 * weight + weights[position] > 2 * target
+        if not shares or (is_full and len(shares) < runners_max):
+            shares.append([])
+            weight = 0
+            target = least if is_small else max(least, left // (SHARES_LEFT * slots))
+            target = min(target, bytes_max)
+        shares[-1].append(position)
+        weight += weights[position]
+        left -= weights[position]
     return shares
 
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.scan.input_files import InputFile
-from millrace.scan.splits import FileShape, MapInput, cut, share_out
+from millrace.scan.splits import (
+    MAP_TASK_COST_BYTES,
+    SHARE_BYTES_MIN,
+    FileShape,
+    MapInput,
+    cut,
+    share_out,
+)
 
 SIZES = st.none() | st.lists(st.integers(0, 50), max_size=12).map(tuple)
 
@@ -120,9 +128,38 @@ def test_every_map_task_has_one_runner_and_runners_are_even(
 
     assert sorted(position for share in shares for position in share) == list(range(len(sizes)))
     assert all(shares)
-    wanted = max(slots, math.ceil(sum(sizes) / bytes_max))
-    assert len(shares) == min(wanted, len(sizes), runners_max)
-    loads = [sum(max(1, sizes[position]) for position in share) for share in shares]
-    if loads:
+    assert min(slots, len(sizes), runners_max) <= len(shares) or sum(sizes) > SHARE_BYTES_MIN
+    assert len(shares) <= runners_max
+    loads = [weight_of(sizes[position] for position in share) for share in shares]
+    if loads and len(shares) <= slots:
         # The largest is never more than one map task above the smallest.
-        assert max(loads) - min(loads) <= max(max(1, size) for size in sizes)
+        assert max(loads) - min(loads) <= max(weight_of([size]) for size in sizes)
+
+
+@given(
+    st.lists(st.integers(0, 4 * SHARE_BYTES_MIN), min_size=1, max_size=120),
+    st.integers(1, 16),
+    st.booleans(),
+)
+def test_no_share_but_a_single_map_task_is_more_than_its_part_of_what_is_left(
+    sizes: list[int],
+    slots: int,
+    in_order: bool,  # noqa: FBT001 - drawn
+) -> None:
+    shares = share_out(sizes, slots=slots, bytes_max=1 << 62, runners_max=10_000, in_order=in_order)
+
+    assert sorted(position for share in shares for position in share) == list(range(len(sizes)))
+    left = weight_of(sizes)
+    if left <= slots * SHARE_BYTES_MIN:
+        return
+    for share in shares:
+        load = weight_of(sizes[position] for position in share)
+        target = SHARE_BYTES_MIN if in_order else max(SHARE_BYTES_MIN, left // (4 * slots))
+        assert len(share) == 1 or load <= target + weight_of([sizes[share[-1]]]) / 2
+        left -= load
+    if in_order:
+        assert [position for share in shares for position in share] == list(range(len(sizes)))
+
+
+def weight_of(sizes: Iterable[int]) -> int:
+    return sum(size + MAP_TASK_COST_BYTES for size in sizes)

@@ -77,6 +77,10 @@ CREATE TABLE bodies (
 CREATE INDEX bodies_of ON bodies (journal, first_offset, bytes);
 CREATE TABLE garbage (file TEXT PRIMARY KEY) WITHOUT ROWID;
 """
+SEGMENT_INDEX: Final = """
+CREATE INDEX IF NOT EXISTS ranges_of_segment ON ranges (segment) WHERE segment IS NOT NULL;
+"""
+"""A ledger of an earlier Millrace lacks it: it is made when such a ledger is opened."""
 COMMIT_TABLES: Final = """
 CREATE TABLE last_commit (
   number INTEGER NOT NULL, at_ms INTEGER NOT NULL, file_commit INTEGER NOT NULL);
@@ -125,9 +129,10 @@ FROM (SELECT b.content FROM json_each(?1) w LEFT JOIN bodies b ON b.id = w.value
 """
 """The bytes of bodies in the order given, as one row for the same reason."""
 UNUSED_SEGMENTS: Final = """
-SELECT * FROM segments WHERE NOT is_open
-  AND id NOT IN (SELECT segment FROM ranges WHERE segment IS NOT NULL)
+SELECT * FROM segments s WHERE NOT is_open
+  AND NOT EXISTS (SELECT 1 FROM ranges WHERE segment = s.id)
 """
+"""One search for each segment, however many ranges there are."""
 WITH_SMALL_RANGES: Final = """
 SELECT journal FROM ranges WHERE segment IS NOT NULL AND bytes < ?1
 GROUP BY journal HAVING count(*) >= ?2

@@ -182,7 +182,7 @@ class SqliteLedger(TableReader):
             if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise not_a_ledger(self._path)
             self._make()
-        check_tables(db, self._path)
+        check_tables(db, self._path, is_read_only=self._start.is_read_only)
         pages = max(1, self._config.ledger_checkpoint_bytes // _PAGE_BYTES)
         mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":

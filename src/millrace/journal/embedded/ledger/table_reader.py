@@ -165,12 +165,13 @@ def make_tables(db: sqlite3.Connection) -> None:
     """Make the tables of an empty ledger."""
     db.executescript(
         f"BEGIN IMMEDIATE; {ledger_tables.TABLES}{ledger_tables.COMMIT_TABLES}"
+        f"{ledger_tables.SEGMENT_INDEX}"
         f"PRAGMA application_id = {ledger_tables.APPLICATION_ID};"
         f"PRAGMA user_version = {ledger_tables.FORMAT_VERSION}; COMMIT;"
     )
 
 
-def check_tables(db: sqlite3.Connection, path: str) -> None:
+def check_tables(db: sqlite3.Connection, path: str, *, is_read_only: bool = False) -> None:
     """Refuse tables of another program or a newer version; bring older ones to this version."""
     application = db.execute("PRAGMA application_id").fetchone()[0]
     version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -183,3 +184,5 @@ def check_tables(db: sqlite3.Connection, path: str) -> None:
         db.executescript(
             f"BEGIN IMMEDIATE; {added}PRAGMA user_version = {ledger_tables.FORMAT_VERSION}; COMMIT;"
         )
+    if not is_read_only:
+        db.executescript(ledger_tables.SEGMENT_INDEX)
