@@ -17,7 +17,7 @@ FOLDER_FILES_MAX = 20
 LAYERS = [
     {"version", "errors"},
     {"ids", "limits", "config", "durations", "faults", "text", "wakeup", "names", "message_types"}
-    | {"extras", "spared_work"},
+    | {"extras", "spared_work", "log_lines"},
     {"metrics"},
     {"storage"},
     {"identity"},
@@ -273,6 +273,10 @@ ENDLESS_WAITS = {
     "pipeline/worker/cheap_turn.py:_land": "a publish, each call of which has owner_timeout",
     "pipeline/worker/state_turn.py:_land": "a publish, each call of which has owner_timeout",
     "pipeline/run/beside.py:answer": "calls to the owner, each of which has owner_timeout",
+    "log_lines.py:log_ids": "a context variable's value, no wait",
+    "log_lines.py:current_ids": "a context variable's value, no wait",
+    "log_lines.py:formatMessage": "a context variable's value, no wait",
+    "log_lines.py:format": "a context variable's value, no wait",
     "engine/operator_profile.py:wanted": "a context variable's value, no wait",
     "sql/text_limits.py:check_depth": "a context variable's value, no wait",
     "sql/typed_sql.py:__post_init__": "a context variable's value, no wait",

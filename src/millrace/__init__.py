@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         split,
         tile,
     )
+    from millrace.log_lines import show_logs
     from millrace.pipeline.define.context import Context
     from millrace.pipeline.define.file_listing import FileListing, files
     from millrace.pipeline.define.job import Job
@@ -250,6 +251,7 @@ __all__ = [
     "partition_ids",
     "read_large",
     "register",
+    "show_logs",
     "split",
     "tile",
     "types",
@@ -262,6 +264,7 @@ _PUBLIC = {
     "spark_session": ("SessionBuilder", "SparkSession"),
     "config": ("Config",),
     "durations": ("Duration",),
+    "log_lines": ("show_logs",),
     "shuffle.handle": ("Shuffle",),
     "shuffle.reports": (
         "ParquetWritten",

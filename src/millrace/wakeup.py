@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Final
 
 from millrace.errors import Retriable
+from millrace.log_lines import current_ids, take_ids
 
 _FRAMES: Final = 4
 """How many calls of a thread that does not end are named, the last one first."""
@@ -90,12 +91,14 @@ class WorkerThread(threading.Thread):
     def __init__(self, run: Callable[[], object], name: str) -> None:
         super().__init__(name=name, daemon=True)
         self._work: Callable[[], object] | None = run
+        self._log_ids = current_ids()
         self.ended = threading.Event()
         """Set as the last thing that it does."""
 
     def run(self) -> None:
         """See `Thread.run`."""
         work, self._work = self._work, None
+        take_ids(self._log_ids)
         try:
             assert work is not None, "run once"
             work()

@@ -5,7 +5,6 @@ Invariant: a command loads its own file and no other, so `millrace --help` answe
 
 from __future__ import annotations
 
-import logging
 import sys
 from importlib import import_module
 from typing import Final
@@ -13,7 +12,11 @@ from typing import Final
 import click
 
 from millrace.errors import MillraceError
+from millrace.log_lines import LogFormat, show_logs
 from millrace.version import __version__
+
+_LEVELS: Final = ("WARNING", "INFO", "DEBUG")
+"""By how often -v is given."""
 
 COMMANDS: Final = {
     "agent": ("agent_command", "Serve the shuffles in a host's own folder."),
@@ -69,23 +72,20 @@ class CommandsByName(click.Group):
 @click.option(
     "-v", "--verbose", count=True, help="Log what starts, is reused and is retried; -vv: details."
 )
-def cli(verbose: int) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="How a line of the log looks; with json each is a document.",
+)
+def cli(verbose: int, log_format: LogFormat) -> None:
     """Look at workspaces, check them, run jobs and reads, and clean up.
 
     WORKSPACE is the folder or url that `millrace.open(...)` was given; it is always the first
     argument. Only `demo`, `doctor` and `job run` start Spark.
     """
-    if verbose:
-        log_to_stderr(logging.INFO if verbose == 1 else logging.DEBUG)
-
-
-def log_to_stderr(level: int) -> None:
-    """Show what the package logs, from this level on."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger = logging.getLogger("millrace")
-    logger.addHandler(handler)
-    logger.setLevel(level)
+    if verbose or log_format == "json":
+        show_logs(_LEVELS[min(verbose, 2)], log_format)
 
 
 def main() -> None:

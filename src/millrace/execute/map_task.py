@@ -8,12 +8,13 @@ itself does not fail.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self
 
 import pyarrow as pa
 
@@ -48,6 +49,7 @@ from millrace.ids import (
     StageId,
 )
 from millrace.keys import Partitioner
+from millrace.log_lines import LogSettings, log_ids, show_as, shown_logs
 from millrace.plan.planner.partition_reads import RowsPart
 from millrace.scan.engine_parquet import native_rows
 from millrace.scan.source import SplitReader, has_content
@@ -62,6 +64,8 @@ from millrace.shuffle.stage_entries import SentColumns
 from millrace.shuffle.stage_record import time_here
 from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_output
 from millrace.storage.store import Store
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class TaskRows(Protocol):
@@ -123,6 +127,7 @@ class MapStage:
     """Whether tasks measure the operators of their queries."""
     threads: int = 1
     """How many threads the query of each task may have."""
+    logs: LogSettings | None = field(default_factory=shown_logs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +157,15 @@ class _StageWork:
         self, this: TaskTry, share: Sequence[tuple[StageTask, int]]
     ) -> Iterator[pa.RecordBatch]:
         """Run the map tasks of a share."""
-        check_versions(self.stage.versions)
-        with _Inputs(self.stage) as inputs:
+        stage = self.stage
+        check_versions(stage.versions)
+        show_as(stage.logs)
+        with _Inputs(stage) as inputs:
             for task, work in share:
                 whole = replace(task, work=self.works[work])
-                yield encode_result(_run_task(self.stage, whole, inputs, this))
+                with log_ids(run=stage.query_id, stage=stage.stage_id, task=task.map_task):
+                    made = encode_result(_run_task(stage, whole, inputs, this))
+                yield made
 
 
 def stage_work_of(stage: MapStage, shares: Sequence[Sequence[StageTask]]) -> SharedWork:
@@ -200,6 +209,8 @@ def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs, this: TaskTry) 
     done = _finished(stage, store, task)
     if done is not None:
         return Result(map_task=task.map_task, folder=folder, agent=agent, ran=False, index=done)
+    if this.failed_before:
+        _LOG.info("the task is tried again: %d tries failed", this.failed_before)
     made = None
     if task.made_from is not None:
         made = Provenance(made_from=task.made_from, recent=task.recent)
@@ -213,12 +224,14 @@ def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs, this: TaskTry) 
             rows = task.work.rows(opened, config, store.spill_folder())
             index = _write(stage, store, task.map_task, rows, made, this)
     except OutOfMemory as error:
+        _LOG.info("the task needs more memory than it may have")
         return MapTaskTooLarge(task.map_task, str(error))
     except LOSSES:
         lost = inputs.find_lost(task)
         if not lost:
             raise
         return MapTaskFailed(task.map_task, lost)
+    _LOG.debug("the task has run in %d ms", _now_ms() - began_ms)
     return Result(
         map_task=task.map_task,
         folder=folder,

@@ -27,6 +27,7 @@ from millrace.execute.tasks import task_results
 from millrace.execute.tasks.seen_outputs import SeenOutputs
 from millrace.execute.tasks.task_results import MapTaskFailed, MapTaskTooLarge, Result
 from millrace.faults import fault
+from millrace.log_lines import log_ids
 from millrace.scan.splits import SHARE_BYTES_MIN, share_out
 from millrace.shuffle import cleanup, runs
 from millrace.shuffle.handle import Shuffle
@@ -50,6 +51,13 @@ def run_stage(
 
     `check` raises when the stage is no longer wanted.
     """
+    with log_ids(run=work.stage.query_id, stage=work.stage.stage_id):
+        return _run_stage(runner, workspace, work, check)
+
+
+def _run_stage(
+    runner: TaskRunner, workspace: ShuffleWorkspace, work: StageRun, check: Watch
+) -> Shuffle:
     started = time.monotonic()
     try:
         reuse_finished(workspace, work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from millrace.execute.task_runner import TaskTry, TaskWork, Watch
 from millrace.execute.tasks.task_results import finished_results
 from millrace.ids import AttemptId, QueryId, StageId
 from millrace.keys import RoundRobinPartitioner
+from millrace.log_lines import show_logs
 from millrace.plan.nodes.node import Node
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reports import StageReport
@@ -132,6 +134,23 @@ def test_a_query_runs_stage_by_stage_and_a_second_run_reuses_all_of_it(
     assert all(report.ran == 0 for report in second.report.stages)
     assert "started" in caplog.text
     assert "reused" in caplog.text
+
+
+def test_lines_of_the_log_name_the_run_the_stage_and_the_task(
+    totals: tuple[ShuffleWorkspace, Dataset], capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_logs("DEBUG", format="json")
+    try:
+        start(*totals, HereRunner())
+    finally:
+        show_logs("OFF")
+
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    stages = [line for line in lines if line["logger"] == "millrace.execute.stage_run"]
+    assert {line["stage"] for line in stages} >= {0, 1}
+    tasks = [line for line in lines if "the task has run" in line["message"]]
+    assert {line["task"] for line in tasks if line["stage"] == 0} == set(range(FILES))
+    assert {line["run"] for line in [*stages, *tasks]} == {1}
 
 
 def test_a_lost_output_is_made_again_and_the_rest_is_reused(

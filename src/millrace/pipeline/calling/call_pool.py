@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import threading
 import time
@@ -36,6 +37,7 @@ from millrace.wakeup import WorkerThread
 
 _MAKING: Final = "millrace-call"
 _ENDING_S: Final = 0.05
+_LOG: Final = logging.getLogger(__name__)
 
 
 class CallNotes(Protocol):
@@ -310,6 +312,8 @@ class CallPool:
         error: BaseException,
     ) -> CallOutcome:
         is_stuck = caller.is_stuck()
+        kind = type(error).__name__
+        _LOG.info("step %s: try %d of a call raised %s", caller.step.name, call.attempt, kind)
         is_final = isinstance(error, SchemaMismatch) or self._policy.is_final(error)
         is_final = is_final or (isinstance(error, CallTimedOut) and is_stuck)
         return CallOutcome(

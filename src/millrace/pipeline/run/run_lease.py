@@ -134,6 +134,7 @@ class RunLease:
             except LeaseLost as error:
                 if not self._ended.is_set():
                     LEASES_LOST.add(1, "run")
+                    _LOG.warning("job %s: run %d was ended by somebody else", self._job, self.run)
                     self.lost = LeaseLost(
                         f"job {self._job!r}: run {self.run} was ended by somebody else\n"
                         f"  found: {error}\n  to fix: run it again to go on where it stopped"

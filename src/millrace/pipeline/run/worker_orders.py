@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millrace.config import Config
+from millrace.log_lines import LogSettings, shown_logs
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import JournalSink
 from millrace.transport.owner.owner_endpoint import JournalAddress
@@ -45,6 +46,7 @@ class WorkerOrder:
     """By sink: the journals of another workspace that it appends to."""
     progress: Mapping[str, str] = field(default_factory=dict)
     """By sink: the name of its progress, where that is kept with its rows."""
+    logs: LogSettings | None = field(default_factory=shown_logs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from typing import Final
 
 from millrace.config import Config
 from millrace.durations import ms
@@ -12,6 +14,8 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
 from millrace.metrics.process_metrics import LEASES_LOST
 from millrace.wakeup import WakeUp, WorkerThread, join
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Keeper:
@@ -80,6 +84,7 @@ class Keeper:
         except LeaseLost:
             self.drop(lease)
             LEASES_LOST.add(1, "unit")
+            _LOG.warning("lease %s is lost: this worker was silent for too long", lease.name)
         except MillraceError:
             return  # Tried again; `has_lost` counts the time.
         else:

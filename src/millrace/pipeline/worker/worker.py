@@ -20,6 +20,7 @@ from millrace.durations import ms
 from millrace.errors import LeaseLost
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import JournalInfo, Lease
+from millrace.log_lines import log_ids
 from millrace.metrics.process_metrics import BACK_PRESSURED, BUSY, WAITING
 from millrace.pipeline.calling.call_thread import stuck_calls
 from millrace.pipeline.calling.function_caller import JOB_STUCK_CALLS_MAX
@@ -145,6 +146,10 @@ class Worker:
 
     def run(self) -> WorkerOutcome:
         """Work until the time is over, the run ends, or `stop` is called."""
+        with log_ids(job=self._job, run=self._settings.run_epoch):
+            return self._run()
+
+    def _run(self) -> WorkerOutcome:
         begun = time.monotonic()
         name, config = hops.run_lease(self._job), self._config
         _LOG.info("job %s: worker %s started", self._job, self._settings.holder)
@@ -332,7 +337,7 @@ class Worker:
             stays=lambda: self._stays(hop, keeper),
         )
         try:
-            with BUSY.seconds(self._job, hop.name):
+            with BUSY.seconds(self._job, hop.name), log_ids(step=hop.name):
                 ended = self._setup.work(
                     leased_unit, is_reported=lambda: unit in self._left_alone()
                 )

@@ -20,6 +20,7 @@ import pyarrow as pa
 from millrace.errors import Retriable
 from millrace.faults import fault
 from millrace.identity.versions import check_versions
+from millrace.log_lines import show_as
 from millrace.metrics.process_reports import reporting
 from millrace.pipeline.run.worker_orders import WorkerOrder
 from millrace.pipeline.sinks import OtherJournals
@@ -41,6 +42,7 @@ def worker_task(order: WorkerOrder) -> Callable[[Batches], Batches]:
 
     def run(numbers: Batches) -> Batches:
         check_versions(order.versions)
+        show_as(order.logs)
         for batch in numbers:
             for _ in range(batch.num_rows):
                 outcome = _run(order)
