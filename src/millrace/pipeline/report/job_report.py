@@ -19,6 +19,7 @@ from rich.table import Table
 
 from millrace.pipeline.core.job_events import SinkCommit
 from millrace.pipeline.core.job_record import JobRecord
+from millrace.pipeline.report.call_groups import CallGroup, CallGroups, by_error, by_model
 
 State = Literal[
     "running", "finished", "interrupted", "failed", "held", "spent", "waiting", "killed", "lost"
@@ -50,6 +51,8 @@ HEADS = (
 )
 _WIDTH = 160
 _SAMPLES_RECORDED = 60
+_FAILURES_SHOWN = 5
+_SMALL_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,38 @@ class StepReport:
     """The share of that time in which they were in the user's function."""
     rows_per_s: float = 0.0
     """Input rows done in this run, by the time the run took."""
+    refused: int = 0
+    """Calls that a busy provider refused for a while."""
+    tokens_in: int = 0
+    """Tokens of questions that were not cached, over all runs; so are those below."""
+    tokens_cached: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+    """Dollars that its calls cost, over all runs."""
+    usd_left: float | None = None
+    """What the rows of its backlog will cost, if they cost what rows have cost so far."""
+    groups: CallGroups | None = None
+    """Attempts of its calls by model and error; None for steps whose calls are not recorded."""
+
+    @property
+    def models(self) -> tuple[CallGroup, ...]:
+        """What the calls to each model came to, the dearest first.
+
+        Example:
+            >>> [group.attempts for group in job.status().step("caption").models]
+            [2]
+        """
+        return by_model(self.groups)
+
+    @property
+    def failures(self) -> tuple[CallGroup, ...]:
+        """The errors of its calls by class and text, each with an example row; most first.
+
+        Example:
+            >>> job.status().step("caption").failures
+            ()
+        """
+        return by_error(self.groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +225,8 @@ class JobReport:
         return self.table()
 
     def __str__(self) -> str:
-        lines = [self.summary(), table_text(self.table()), *commits_text(self.commits)]
+        lines = [self.summary(), table_text(self.table()), *spending_text(self.steps)]
+        lines += commits_text(self.commits)
         if self.state in HINTS:
             lines.append(f"to go on: {HINTS[self.state]}")
         return "\n".join(lines)
@@ -243,11 +279,50 @@ def cells(step: StepReport) -> tuple[str, ...]:
 def steps_table(steps: Sequence[StepReport]) -> Table:
     """Steps as rows."""
     table = Table(HEADS[0])
-    for name in HEADS[1:]:
+    has_usd = any(step.usd for step in steps)
+    for name in (*HEADS[1:], *(("usd",) if has_usd else ())):
         table.add_column(name, justify="right")
     for step in steps:
-        table.add_row(*cells(step))
+        paid = (dollars(step.usd) if step.usd else "",) if has_usd else ()
+        table.add_row(*cells(step), *paid)
     return table
+
+
+def spending_text(steps: Sequence[StepReport]) -> list[str]:
+    """What the calls of each step cost and will cost, and their errors, as lines."""
+    lines = []
+    for step in steps:
+        if step.tokens_in or step.tokens_cached or step.tokens_out or step.usd:
+            lines.append(f"{step.name}: {_cost_text(step)}")
+        if len(step.models) > 1:
+            lines += [
+                f"  {group.model or 'no model named'}: {group.attempts:,} calls, "
+                f"${dollars(group.usd)}"
+                for group in step.models
+            ]
+        for group in step.failures[:_FAILURES_SHOWN]:
+            text = f"{group.error}: {group.message.removeprefix(f'{group.error}: ')}".strip(": ")
+            where = f"row {group.offset} of {group.journal}"
+            lines.append(f"{step.name}: {group.attempts:,} x {text} (such as {where})")
+    return lines
+
+
+def _cost_text(step: StepReport) -> str:
+    asked = step.tokens_in + step.tokens_cached
+    text = f"${dollars(step.usd)} for {asked:,} tokens in and {step.tokens_out:,} out"
+    if step.tokens_cached:
+        text += f", {step.tokens_cached / asked:.0%} of those in cached"
+    if step.usd_left and step.backlog:
+        text += f"; about ${dollars(step.usd_left)} for {step.backlog:,} rows left"
+        text += f", ${dollars(step.usd + step.usd_left)} in all"
+    return text
+
+
+def dollars(usd: float) -> str:
+    """An amount as text: cents, or more digits of less than a dollar."""
+    if usd >= 1 or not usd:
+        return f"{usd:,.2f}"
+    return f"{usd:.{_SMALL_DIGITS}f}".rstrip("0").ljust(len("0.00"), "0")
 
 
 def table_text(table: Table) -> str:

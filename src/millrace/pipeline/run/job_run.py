@@ -31,6 +31,7 @@ from millrace.log_lines import log_ids
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind, SinkCommit
 from millrace.pipeline.core.job_model import JournalSink, OnChange
 from millrace.pipeline.define.job import Job, Until, graph_of
+from millrace.pipeline.report.call_groups import groups_of
 from millrace.pipeline.report.job_counts import Counted, Counting
 from millrace.pipeline.report.job_progress import JobProgress
 from millrace.pipeline.report.job_report import HINTS, JobReport, State, recorded
@@ -337,7 +338,14 @@ class _Run:
             state=ending.state,
             seconds=seconds,
             record=record,
-            steps=step_reports(record, counted, before, seconds=seconds, spent=spent),
+            steps=step_reports(
+                record,
+                counted,
+                before,
+                seconds=seconds,
+                spent=spent,
+                groups=groups_of(watch.history.broker, record, watch.history.events),
+            ),
             runs=(),
             note=ending.note or self._remark(),
             commits=self._made,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from millrace.journal.broker import Broker
@@ -16,12 +16,15 @@ from millrace.journal.core.values import Lease
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_events import JobEvent
 from millrace.pipeline.core.job_record import JobRecord
+from millrace.pipeline.paid.call_records import Totals
+from millrace.pipeline.report.call_groups import CallGroups, groups_of
 from millrace.pipeline.report.job_counts import Counted, Counting
 from millrace.pipeline.report.job_report import (
     HINTS,
     RunEntry,
     State,
     StepReport,
+    spending_text,
     steps_table,
     table_text,
     when,
@@ -86,7 +89,7 @@ class JobStatus:
         lines = [f"job {self.job}: {self.state}{who}, {len(self.runs)} runs"]
         if self.runs:
             lines.append(f"last run {self.runs[-1].number} began {when(self.runs[-1].started_us)}")
-        lines.append(table_text(steps_table(self.steps)))
+        lines += [table_text(steps_table(self.steps)), *spending_text(self.steps)]
         if self.state in HINTS:
             lines.append(f"to go on: {HINTS[self.state]}")
         return "\n".join(lines)
@@ -98,8 +101,11 @@ def running(broker: Broker, job: str) -> Lease | None:
     return next((lease for lease in broker.leases(name) if lease.name == name), None)
 
 
-def job_status(broker: Broker, name: str) -> JobStatus:
-    """The progress of a job, and the process that runs it."""
+def job_status(broker: Broker, name: str, *, has_groups: bool = True) -> JobStatus:
+    """The progress of a job, and the process that runs it.
+
+    `has_groups`: with the attempts of its calls, which are read from their charges.
+    """
     history = RunHistory.open(broker, name)
     lease = running(broker, name)
     runs = history.runs(None if lease is None else lease.epoch)
@@ -107,12 +113,13 @@ def job_status(broker: Broker, name: str) -> JobStatus:
     counting = Counting(broker, record)
     counting.note(history.events)
     counted = counting.count()
+    groups = groups_of(broker, record, history.events) if has_groups else {}
     return JobStatus(
         job=name,
         state=runs[-1].state if runs else "running" if lease else "killed",
         holder=None if lease is None else lease.holder,
         record=record,
-        steps=_since_start(history, record, counted),
+        steps=_since_start(history, record, counted, groups),
         runs=runs,
         caught_up=bool(runs) and counted.backlog == 0 and _all_sources_saved(history, record),
     )
@@ -120,7 +127,7 @@ def job_status(broker: Broker, name: str) -> JobStatus:
 
 def list_jobs(broker: Broker) -> tuple[JobStatus, ...]:
     """All jobs, by name."""
-    return tuple(job_status(broker, name) for name in job_names(broker))
+    return tuple(job_status(broker, name, has_groups=False) for name in job_names(broker))
 
 
 def step_reports(
@@ -130,6 +137,7 @@ def step_reports(
     *,
     seconds: float,
     spent: Mapping[str, tuple[float, float]] | None = None,
+    groups: Mapping[str, CallGroups] | None = None,
 ) -> tuple[StepReport, ...]:
     """The reports of all steps, made of counts.
 
@@ -139,6 +147,7 @@ def step_reports(
         before: the counts when the run began.
         seconds: how long the run has taken.
         spent: for each step the seconds of workers, and those in the user's function.
+        groups: for each step the attempts of its calls.
     """
     steps = []
     for part in record.hops:
@@ -147,6 +156,7 @@ def step_reports(
         earlier = 0 if first is None else first.rows_in
         made = counts.calls
         made_before = 0 if first is None or first.calls is None else first.calls.calls
+        cost = (Totals() if made is None else made).spend
         all_s, inside_s = (spent or {}).get(part.name, (0.0, 0.0))
         step = StepReport(
             name=part.name,
@@ -163,6 +173,15 @@ def step_reports(
             seconds=all_s,
             in_function=inside_s / all_s if all_s else None,
             rows_per_s=(counts.rows_in - earlier) / seconds if seconds > 0 else 0.0,
+            refused=0 if made is None else made.refused,
+            tokens_in=cost.tokens_in,
+            tokens_cached=cost.tokens_cached,
+            tokens_out=cost.tokens_out,
+            usd=cost.usd,
+            usd_left=cost.usd / counts.rows_in * counts.backlog
+            if cost.nano_usd and counts.rows_in
+            else None,
+            groups=(groups or {}).get(part.name),
         )
         steps.append(step)
     return tuple(steps)
@@ -176,21 +195,23 @@ def baseline(counted: Counted) -> dict[str, Any]:
     }
 
 
-def _since_start(history: RunHistory, record: JobRecord, now: Counted) -> tuple[StepReport, ...]:
+def _since_start(
+    history: RunHistory, record: JobRecord, now: Counted, groups: Mapping[str, CallGroups]
+) -> tuple[StepReport, ...]:
     """Reports of steps with the work of the last run, if it recorded its counts at the start."""
     last = history.last_started()
     seconds = 0.0 if last is None else _seconds(history.events, last)
     first: Mapping[str, Mapping[str, int]] = {} if last is None else last.detail.get("before", {})
     steps = []
-    for step in step_reports(record, now, None, seconds=seconds):
+    for step in step_reports(record, now, None, seconds=seconds, groups=groups):
         known = first.get(step.name, {})
         done, made = known.get("rows_in", 0), known.get("calls", 0)
-        changed = {
+        changed: dict[str, Any] = {
             "reused": done,
             "calls_now": None if step.calls is None else step.calls - made,
             "rows_per_s": max(0.0, step.rows_in - done) / seconds if seconds > 0 else 0.0,
         }
-        steps.append(StepReport(**(asdict(step) | changed)))
+        steps.append(replace(step, **changed))
     return tuple(steps)
 
 
