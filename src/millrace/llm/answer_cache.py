@@ -1,8 +1,8 @@
 """Answers that were paid for once, by the content of their requests, for all jobs of a workspace.
 
 A file holds one answer. It appears whole or not at all and is never replaced, so any number of
-workers read and write them without a lock. A file that cannot be read is as good as none: the
-question is asked again.
+workers read and write them without a lock. An answer of no use is removed when that is known. A
+file that cannot be read is as good as none: the question is asked again.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ class AnswerCache:
             del self._asked[key]
             mine.set_result(body)
 
+    async def forget(self, key: str) -> None:
+        """Ask again next time: the answer is of no use."""
+        await asyncio.to_thread(self._remove, key)
+
     async def stored(self, keys: Sequence[str]) -> list[Json | None]:
         """The bodies of answers; None for those that are not there."""
         return await asyncio.to_thread(lambda: self._store.each(self._read, keys))
@@ -75,6 +79,10 @@ class AnswerCache:
                 body: Json = stored["body"]
                 return body
         return None
+
+    def _remove(self, key: str) -> None:
+        with contextlib.suppress(MillraceError):
+            self._store.remove_file(_path(key))
 
     def _write(self, key: str, body: Json) -> None:
         """Keep an answer. It is paid for: that it cannot be kept is no reason to lose it."""

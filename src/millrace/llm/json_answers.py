@@ -39,6 +39,7 @@ _BOUNDS: Final[dict[str, Callable[[float, float], bool]]] = {
     "exclusiveMaximum": operator.ge,
 }
 _DEPTH_MAX: Final = 64
+_INT64: Final = 2**63
 
 
 def check_keywords(schema: object, where: str = "its root") -> None:
@@ -91,6 +92,20 @@ def parsed(text: str) -> tuple[Any, str]:
 
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def beyond_columns(value: object, where: str = "answer") -> str:
+    """Where a value has a whole number that no column can hold; empty if nowhere."""
+    match value:
+        case int() if not -_INT64 <= value < _INT64:
+            return f"{where} is {_shown(value)}, beyond the whole numbers of 64 bits"
+        case dict():
+            inner = (beyond_columns(each, f"{where}.{name}") for name, each in value.items())
+        case list():
+            inner = (beyond_columns(each, f"{where}[{n}]") for n, each in enumerate(value))
+        case _:
+            return ""
+    return next(filter(None, inner), "")
 
 
 def first_complaint(schema: Json, value: object) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from millrace.llm.json_answers import first_complaint, parsed, resolved
+from millrace.llm.json_answers import beyond_columns, first_complaint, parsed, resolved
 from millrace.llm.model_questions import Answer, Image, Question, Repair
 from millrace.llm.models import Model
 from millrace.llm.templates import Template
@@ -83,27 +83,33 @@ class Prompt:
         if answer.ended == "refused":
             return Unfit(answer.text, "the model refused to answer", repairable=False)
         kept = {name: row[name] for name in self.keep}
-        if self.schema is None:
-            return {**kept, self.column: answer.text}
         if answer.ended == "length":
             complaint = "the answer was cut off: it is longer than max_tokens allows"
             return Unfit(answer.text, complaint, repairable=False)
+        if self.schema is None:
+            return {**kept, self.column: answer.text}
         value, complaint = parsed(answer.text)
-        complaint = complaint or first_complaint(dict(self.schema), value)
-        complaint = complaint or self._complaint_of_model(value)
+        complaint = complaint or first_complaint(dict(self.schema), value) or beyond_columns(value)
+        if not complaint:
+            value, complaint = self._converted(value)
+            complaint = complaint or beyond_columns(value)
         if complaint:
             return Unfit(answer.text, complaint, repairable=True)
         return {**kept, **{name: value.get(name) for name in _fields(self.schema)}}
 
-    def _complaint_of_model(self, value: object) -> str:
+    def _converted(self, value: Any) -> tuple[Any, str]:  # noqa: ANN401 - JSON
+        """The value as the model of pydantic has it, or what it complains of."""
         validate = getattr(self.validator, "model_validate", None)
         if validate is None:
-            return ""
+            return value, ""
         try:
-            validate(value)
+            valid: Any = validate(value)
+            own = set(type(valid).model_fields)
+            made = valid.model_dump(mode="json", by_alias=True, include=own)
         except ValueError as error:
-            return str(error)
-        return ""
+            return None, str(error)
+        # What its validators made has to fit the columns, too.
+        return made, first_complaint(dict(self.schema or {}), made)
 
 
 def image_of(value: Any, column: str) -> Image:  # noqa: ANN401 - bytes, a URL or a large value

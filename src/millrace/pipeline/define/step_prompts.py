@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from millrace.pipeline.define.step_checks import STEP_OPTIONS
 from millrace.pipeline.define.step_options import options_of
 from millrace.pipeline.define.step_sinks import StepSinks
 from millrace.pipeline.paid.limits_and_budget import Budget, Limits
+from millrace.pipeline.paid.retry_policy import ErrorClasses
 from millrace.pipeline.prompts.batch_asking import Mode
 
 PROMPT_CONCURRENCY: Final = 16
@@ -68,6 +70,8 @@ class StepPrompts(StepSinks):
         concurrency: int = PROMPT_CONCURRENCY,
         timeout: Duration | None = None,
         retries: int = 3,
+        retry_on: ErrorClasses = (),
+        give_up_on: ErrorClasses = (),
         on_error: OnError = "dead_letter",
         on_doubt: OnDoubt = "retry",
         rate: float | None = None,
@@ -98,6 +102,8 @@ class StepPrompts(StepSinks):
             concurrency: most questions of a worker under way at once.
             timeout: how long a row may take, a repair included.
             retries: how often a call that failed is made again.
+            retry_on: only errors of these classes are tried again; all that may help by default.
+            give_up_on: errors of these classes are not.
             on_error: what then: "dead_letter" keeps the row and the paid answer, "skip" leaves the
                 row out, "fail" ends the job.
             on_doubt: what to do about calls that a worker that died may have made.
@@ -151,6 +157,8 @@ class StepPrompts(StepSinks):
         batch_rows: int = EMBED_ROWS,
         timeout: Duration | None = None,
         retries: int = 3,
+        retry_on: ErrorClasses = (),
+        give_up_on: ErrorClasses = (),
         on_error: OnError = "fail",
         on_doubt: OnDoubt = "retry",
         rate: float | None = None,
@@ -172,6 +180,8 @@ class StepPrompts(StepSinks):
             batch_rows: rows of one request.
             timeout: how long a request may take.
             retries: how often a request that failed is made again.
+            retry_on: only errors of these classes are tried again; all that may help by default.
+            give_up_on: errors of these classes are not.
             on_error: what then: "fail", "skip" its rows or put them into the "dead_letter" journal.
             on_doubt: what to do about requests that a worker that died may have made.
             rate: most requests per second, over all workers.
@@ -202,13 +212,15 @@ class StepPrompts(StepSinks):
     ) -> Self:
         """Add the step; its calls are recorded, as those of each expensive step."""
         check_provider()
+        options = options_of(call, {**given, "expensive": True})
+        options = replace(options, give_up_on=(*FINAL, *options.give_up_on))
         return self._add(
             job_model.Map(
                 name=self._graph.take_name(name, call),
                 inputs=(self._node,),
                 schema=schema,
                 calling=calling,
-                options=options_of(call, {**given, "expensive": True, "give_up_on": FINAL}),
+                options=options,
             )
         )
 

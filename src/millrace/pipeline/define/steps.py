@@ -33,6 +33,7 @@ from millrace.pipeline.define.step_sinks import Function
 from millrace.pipeline.define.user_functions import calling_of, output_schema
 from millrace.pipeline.large.large_values import stored_schema
 from millrace.pipeline.paid.limits_and_budget import Budget, Limits
+from millrace.pipeline.paid.retry_policy import ErrorClasses
 from millrace.plan.nodes.map_batches import FunctionRows
 from millrace.plan.relation import relation_of
 from millrace.sql.name_checks import check_keys
@@ -40,8 +41,6 @@ from millrace.sql.name_checks import check_keys
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-ErrorClasses = str | type[BaseException] | Sequence[str | type[BaseException]]
-"""Classes of errors, or their names."""
 StepFrame = Callable[[str, str], "DataFrame"]
 """Gives the saved rows of a step, by the names of its job and itself."""
 

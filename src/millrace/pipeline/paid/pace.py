@@ -39,6 +39,8 @@ _LITTLE: Final = 0.5
 """With less than this part of its limits left at a provider, calls keep to these."""
 _KEPT_US: Final = 2_000_000
 """As much as comes in this time is left at a provider, if it lets so much gather."""
+_BUSY: Final = 0.2
+"""With such a part of its last calls refused a free worker takes the provider for busy."""
 _GAP_US: Final = 100_000
 """Between calls of a free worker behind a refusal; twice as long after each further one."""
 _GAP_US_MAX: Final = 2_000_000
@@ -97,6 +99,8 @@ class Permits:
     """The most calls and tokens that the provider has said are left."""
     is_paced: bool = False
     """Whether a free worker has begun to keep to what the provider allows."""
+    refused_share: float = 0.0
+    """The part of its last calls that was refused; a call counts less the longer it is ago."""
     gap_us: float = 0.0
     """How far apart the calls of a free worker are; a little less after each answer."""
     next_us: int = 0
@@ -151,6 +155,7 @@ class Permits:
     def on_called(self, tokens: int, now_us: int, *, allowed: Allowed | None) -> None:
         """A call ended, that took so many tokens."""
         self.gap_us *= _LATER
+        self.refused_share *= _LATER
         self.tokens_more += tokens - self.tokens_each
         known = self.tokens_each if self.has_ended else tokens
         self.tokens_each, self.has_ended = _LATER * known + (1 - _LATER) * tokens, True
@@ -188,6 +193,9 @@ class Permits:
     def on_refused(self, now_us: int, wait_us: int) -> None:
         """The provider is busy, and said how long."""
         self.tokens_more -= self.tokens_each
+        self.refused_share = _LATER * self.refused_share + (1 - _LATER)
+        if self.is_free and self.refused_share < _BUSY:
+            return  # One of many calls: it waits, and the others go on.
         if now_us - self.slowed_us >= _SLOWER_EACH_US:
             self.gap_us = min(_GAP_US_MAX, max(_GAP_US, 2 * self.gap_us))
             self.slowed_us = now_us

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from millrace.pipeline.paid.call_errors import ProviderBusy
 
+ErrorClasses = str | type[BaseException] | Sequence[str | type[BaseException]]
+"""Classes of errors, or their names, as users give them."""
 TOO_MANY: Final = 429
 _SERVER_ERRORS: Final = range(500, 600)
 

@@ -90,8 +90,17 @@ class PromptCall:
             made = self._prompt.answered(row, await self._ask(row, context, repair))
             self._repairs.pop(context.key, None)
         if isinstance(made, Unfit):
+            await self._forget(row, repair)
             raise unusable(self._prompt, made)
         return made
+
+    async def _forget(self, row: Mapping[str, Any], repair: Repair | None) -> None:
+        """Answers of no use are asked for again when the row is."""
+        if self._cache is None:
+            return
+        for asked in {None, repair}:
+            body = self._wire.question(self._prompt.model, question_of(self._prompt, row, asked))
+            await self._cache.forget(request_key(self._prompt.model, self._wire.asks_at, body))
 
     def _remember(self, key: str, repair: Repair) -> Repair:
         """Remember an answer until its repair has come; the oldest are forgotten beyond a limit."""

@@ -99,6 +99,8 @@ class StepReport:
     """Dollars that its calls cost, over all runs."""
     usd_left: float | None = None
     """What the rows of its backlog will cost, if they cost what rows have cost so far."""
+    usd_in_doubt: float = 0.0
+    """What calls in doubt may have cost beside that, if they cost what calls cost."""
     groups: CallGroups | None = None
     """Attempts of its calls by model and error; None for steps whose calls are not recorded."""
 
@@ -312,6 +314,8 @@ def _cost_text(step: StepReport) -> str:
     text = f"${dollars(step.usd)} for {asked:,} tokens in and {step.tokens_out:,} out"
     if step.tokens_cached:
         text += f", {step.tokens_cached / asked:.0%} of those in cached"
+    if step.usd_in_doubt:
+        text += f", and at most about ${dollars(step.usd_in_doubt)} for calls in doubt"
     if step.usd_left and step.backlog:
         text += f"; about ${dollars(step.usd_left)} for {step.backlog:,} rows left"
         text += f", ${dollars(step.usd + step.usd_left)} in all"

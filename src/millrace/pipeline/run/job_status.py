@@ -181,6 +181,9 @@ def step_reports(
             usd_left=cost.usd / counts.rows_in * counts.backlog
             if cost.nano_usd and counts.rows_in
             else None,
+            usd_in_doubt=0.0
+            if made is None or not made.calls
+            else cost.usd / made.calls * made.in_doubt,
             groups=(groups or {}).get(part.name),
         )
         steps.append(step)

@@ -140,7 +140,7 @@ def test_a_step_without_limits_slows_down_for_a_provider_that_says_nothing() -> 
     play(provider, None, says_what_it_allows=False)
 
     assert provider.taken >= 0.9 * provider.allowed
-    assert provider.refused < 0.2 * provider.made
+    assert provider.refused < 0.25 * provider.made
 
 
 def test_calls_without_limits_pass_at_once_until_the_provider_is_busy() -> None:
@@ -151,6 +151,9 @@ def test_calls_without_limits_pass_at_once_until_the_provider_is_busy() -> None:
     first.on_called(100, 0, allowed=Allowed(tpm=1_000_000, tokens_left=900_000))
     assert first.is_free
     first.on_refused(SECOND, 3 * SECOND)
+    assert not first.needs_more(SECOND), "one error of many calls is that call's alone"
+    for _ in range(5):
+        first.on_refused(SECOND, 3 * SECOND)
     assert first.needs_more(SECOND)
     row = first.next_row(PaceRow(), SECOND)
     first.on_reserved(PaceRow(), row, SECOND)

@@ -297,3 +297,22 @@ def test_what_a_provider_says_that_is_left_is_noted_also_when_it_refuses(
     assert isinstance(refused, mr.ProviderBusy)
     assert (first.allowed.rpm, first.allowed.tpm) == (None, 600.0)
     assert 0 <= second.allowed.tokens_left < 60
+
+
+def test_an_answer_of_no_use_is_asked_for_again_when_its_row_is(
+    service: Service, tmp_path: Path
+) -> None:
+    started = service(faults=Faults(stubborn=1.0))
+    mr.open(tmp_path / "mill").close()
+    call = PromptCall(prompt_of(models(started)[0]), caches=True)
+    call.open_in(str(tmp_path / "mill"))
+
+    ((first, _),) = called((call, row(7)))
+    started.desk.faults = Faults()
+    ((second, _),) = called((call, row(7)))
+    ((third, _),) = called((call, row(7)))
+
+    assert isinstance(first, mr.AnswerUnusable)
+    assert second == third
+    assert second["id"] == 7
+    assert len(charges(tmp_path / "invoice.log")) == 3, "a question, its repair, and once more"

@@ -80,6 +80,7 @@ def test_costs_are_by_model_and_errors_by_class_and_text_with_a_row() -> None:
         "caption: 1 x TimeoutError: no answer after 31 s (such as row 1 of jobs/j/videos/out/0)",
         "caption: 1 x ValueError: no JSON (such as row 4 of jobs/j/videos/out/0)",
     ]
+    assert step.usd_in_doubt == 0.0
     assert "usd" in str(job_status(played.broker, JOB))
     found = json.loads(job_status(played.broker, JOB).to_json())["steps"][0]
     assert (found["usd"], found["groups"]["groups"][0]["attempts"]) == (5.0, 1)

@@ -27,7 +27,8 @@ def test_a_refusal_of_one_worker_holds_the_calls_of_all() -> None:
         assert first.wait_s() == second.wait_s() == 0.0
         assert broker.list(JOURNAL) == (), "nothing is written before there is something to say"
 
-        first.on_called(refused(60.0))
+        for _ in range(5):
+            first.on_called(refused(60.0))
 
         assert first.wait_s() > 0
         until = time.monotonic() + 20
