@@ -116,7 +116,7 @@ class LedgerPages:
 
     def named(self, names: Sequence[str]) -> list[JournalRow]:
         """Journals of these names."""
-        query = "SELECT j.* FROM json_each(?1) w CROSS JOIN journals j ON j.name = w.value"
+        query = "SELECT j.* FROM json_each(?) w CROSS JOIN journals j ON j.name = w.value"
         return [_journal(row) for row in self._db.execute(query, (json.dumps(list(names)),))]
 
     def names_like(self, pattern: str, *, within: str, order: JournalOrder = "name") -> list[str]:
@@ -144,8 +144,8 @@ class LedgerPages:
         self, ids: Sequence[JournalId] | None = None, *, limit: int
     ) -> list[OpenTransactionRow]:
         """Transactions that are not ended; without ids, all journals are passed over."""
-        of = "" if ids is None else "AND s.journal IN (SELECT value FROM json_each(?2))"
-        values = (limit,) if ids is None else (limit, json.dumps(list(ids)))
+        of = "" if ids is None else "AND s.journal IN (SELECT value FROM json_each(?))"
+        values = (limit,) if ids is None else (json.dumps(list(ids)), limit)
         rows = self._db.execute(_OPEN.format(of=of), values)
         return [
             OpenTransactionRow(journal=journal, producer=producer, producer_name=name, begin=begin)
@@ -202,11 +202,11 @@ _LIKE: Final = "name >= ? AND name < ? AND name GLOB ?"
 _COUNT: Final = "SELECT count(*) FROM journals WHERE name >= ? AND name < ?"
 _SIZES: Final = """
 SELECT r.journal, sum(r.bytes), sum(r.row_count), count(*)
-FROM json_each(?1) w CROSS JOIN ranges r ON r.journal = w.value GROUP BY r.journal
+FROM json_each(?) w CROSS JOIN ranges r ON r.journal = w.value GROUP BY r.journal
 """
 _GROUPS: Final = """
 SELECT g.journal, g.name, g.next_offset
-FROM json_each(?1) w CROSS JOIN group_offsets g ON g.journal = w.value
+FROM json_each(?) w CROSS JOIN group_offsets g ON g.journal = w.value
 """
 _GROUP_TOTALS: Final = """
 SELECT g.name, count(*), sum(max(0, j.end_offset - g.next_offset)) AS lag
@@ -216,7 +216,7 @@ GROUP BY g.name ORDER BY lag DESC, g.name LIMIT ?1
 _OPEN: Final = """
 SELECT j.name, s.producer, p.name, s.open_begin
 FROM sequences s JOIN journals j ON j.id = s.journal LEFT JOIN producers p ON p.id = s.producer
-WHERE s.open_begin IS NOT NULL {of} ORDER BY j.name, s.open_begin LIMIT ?1
+WHERE s.open_begin IS NOT NULL {of} ORDER BY j.name, s.open_begin LIMIT ?
 """
 
 

@@ -93,7 +93,8 @@ CREATE TABLE losses (at_ms INTEGER NOT NULL, message TEXT NOT NULL);
 OPENINGS_KEPT: Final = 1000
 PUT_LAST_COMMIT: Final = "UPDATE last_commit SET number = ?, at_ms = ?, file_commit = ?"
 RAISE_NEXT_SEGMENT: Final = """
-INSERT INTO meta VALUES ('next_segment', ?1) ON CONFLICT DO UPDATE SET value = ?1 WHERE value < ?1
+INSERT INTO meta VALUES ('next_segment', ?)
+ON CONFLICT DO UPDATE SET value = excluded.value WHERE value < excluded.value
 """
 
 _RANGES: Final = """
@@ -102,14 +103,14 @@ SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.k
 FROM ranges r LEFT JOIN segments s ON s.id = r.segment LEFT JOIN bodies b ON b.id = r.body
 """
 RANGES_FROM: Final = f"""{_RANGES}
-WHERE r.journal = ?1 AND r.first_offset >= coalesce(
-  (SELECT max(first_offset) FROM ranges WHERE journal = ?1 AND first_offset <= ?2), 0)
-ORDER BY r.first_offset LIMIT ?3
+WHERE r.journal = ? AND r.first_offset >= coalesce(
+  (SELECT max(first_offset) FROM ranges WHERE journal = ? AND first_offset <= ?), 0)
+ORDER BY r.first_offset LIMIT ?
 """  # noqa: S608 - the text above
 RANGES_OF: Final = """
 SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
   r.checksum, r.segment, s.file, r.position, r.body, r.producer, r.clock, r.flag
-FROM json_each(?1) w
+FROM json_each(?) w
   CROSS JOIN ranges r ON r.journal = w.value ->> 0 AND r.first_offset < w.value ->> 2
     AND r.first_offset >= coalesce((SELECT max(first_offset) FROM ranges
       WHERE journal = w.value ->> 0 AND first_offset <= w.value ->> 1), 0)
@@ -119,13 +120,13 @@ FROM json_each(?1) w
 RANGES_PAGE: Final = f"""
 SELECT json_group_array(json_array(journal, first_offset, next_offset, row_count, rows_before, kind,
   bytes, checksum, segment, file, position, body, NULL, producer, clock, flag))
-FROM ({RANGES_OF} LIMIT ?2)
+FROM ({RANGES_OF} LIMIT ?)
 """  # noqa: S608 - the text above
 """A page of these as one row of JSON, without the bytes of the rows: SQLite lets go of the
 interpreter's lock for each row that is taken, and other threads would take it each time."""
 BODIES: Final = """
 SELECT json_group_array(length(content)), group_concat(hex(content), '')
-FROM (SELECT b.content FROM json_each(?1) w LEFT JOIN bodies b ON b.id = w.value)
+FROM (SELECT b.content FROM json_each(?) w LEFT JOIN bodies b ON b.id = w.value)
 """
 """The bytes of bodies in the order given, as one row for the same reason."""
 UNUSED_SEGMENTS: Final = """
@@ -134,8 +135,8 @@ SELECT * FROM segments s WHERE NOT is_open
 """
 """One search for each segment, however many ranges there are."""
 WITH_SMALL_RANGES: Final = """
-SELECT journal FROM ranges WHERE segment IS NOT NULL AND bytes < ?1
-GROUP BY journal HAVING count(*) >= ?2
+SELECT journal FROM ranges WHERE segment IS NOT NULL AND bytes < ?
+GROUP BY journal HAVING count(*) >= ?
 """
 CLEAN_OPEN_SEGMENTS: Final = """
 SELECT file, bytes FROM segments WHERE is_open AND id NOT IN (SELECT segment FROM dirty)
@@ -152,7 +153,7 @@ RANGES_WAITING: Final = """
 SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
   r.checksum, NULL, NULL, NULL, r.body, b.content, r.producer, r.clock, r.flag
 FROM bodies b CROSS JOIN ranges r ON r.journal = b.journal AND r.first_offset = b.first_offset
-WHERE b.journal = ?1 ORDER BY b.first_offset
+WHERE b.journal = ? ORDER BY b.first_offset
 """
 
 

@@ -62,7 +62,7 @@ class TableReader:
 
     def ranges(self, journal: JournalId, offset: Offset, count: int) -> Sequence[AppendRange]:
         """See `Ledger.ranges`."""
-        return self._read(ledger_tables.RANGES_FROM, (journal, offset, count))
+        return self._read(ledger_tables.RANGES_FROM, (journal, journal, offset, count))
 
     def ranges_of(
         self, spans: Sequence[tuple[JournalId, Offset, Offset]]
