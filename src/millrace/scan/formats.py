@@ -14,14 +14,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
-import pyarrow.parquet as pq
 
 from millrace.config import MIB
 from millrace.errors import UserError
 from millrace.scan.group_bounds import ChooseGroups
 from millrace.scan.input_files import InputFile
+from millrace.scan.parquet_ahead import open_parquet
 from millrace.scan.parquet_footers import read_footer
-from millrace.scan.remote_files import mapped, random_access, text_input, text_stream
+from millrace.scan.remote_files import mapped, text_input, text_stream
 from millrace.scan.splits import FileSplit
 
 SELF_DESCRIBING: Final = frozenset({"parquet", "arrow"})
@@ -113,7 +113,8 @@ def _read_parquet(
     columns: Sequence[str] | None,
     choose: ChooseGroups | None,
 ) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(random_access(split.file.path, split.file.options)) as file:
+    with open_parquet(split.file.path, split.file.options) as opened:
+        file = opened.file
         meta = file.metadata
         groups = split.row_groups
         numbers: Sequence[int] = range(meta.num_row_groups) if groups is None else groups
@@ -122,6 +123,7 @@ def _read_parquet(
         size = sum(meta.row_group(n).total_byte_size for n in numbers)
         if not rows:
             return
+        opened.fetch(numbers, columns)
         batch_rows = max(1, min(rows, batch_bytes * rows // max(1, size)))
         yield from file.iter_batches(
             batch_size=batch_rows,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millrace.errors import UserError
 from millrace.storage.file_systems import is_remote, remote_path
-from millrace.storage.remote_paths import FileVersion, RemotePath
+from millrace.storage.remote_paths import FileRanges, FileVersion, RemotePath
 from millrace.storage.storage_options import StorageOptions
 
 NO_OPTIONS = StorageOptions()
@@ -55,6 +55,11 @@ def look_at(path: str, options: StorageOptions) -> FileVersion | None:
 def random_access(path: str, options: StorageOptions) -> str | pa.NativeFile:
     """What readers of Parquet take: a path, or an open file of which parts are fetched."""
     return _opened(path, options) if is_remote(path) else path
+
+
+def ranges(path: str, options: StorageOptions) -> FileRanges:
+    """An open file of a store, of which many threads may fetch parts."""
+    return remote_path(path, options).open_ranges()
 
 
 def mapped(path: str, options: StorageOptions) -> pa.NativeFile:

@@ -22,7 +22,7 @@ from millrace.storage.limited_calls import PIECE_BYTES, LimitedCalls
 from millrace.storage.objects import object_address
 from millrace.storage.objects.object_address import BucketAddress
 from millrace.storage.objects.s3_clients import try_s
-from millrace.storage.remote_paths import FileVersion, RemotePath, storage_answers
+from millrace.storage.remote_paths import FileRanges, FileVersion, RemotePath, storage_answers
 from millrace.storage.storage_options import StorageOptions
 
 if TYPE_CHECKING:
@@ -115,6 +115,11 @@ class ArrowPath(RemotePath):
         """See `RemotePath.open_file`."""
         opened = self.limited.repeated(lambda: self.files.open_input_file(self.path))
         return opened if self._limits_itself else self.limited.file(opened)
+
+    def open_ranges(self) -> FileRanges:
+        """See `RemotePath.open_ranges`."""
+        file = self.limited.repeated(lambda: self.files.open_input_file(self.path))
+        return FileRanges(file.size(), lambda position, size: file.read_at(size, position))
 
     def open_stream(self, *, unpacked: bool) -> pa.NativeFile:
         """See `RemotePath.open_stream`."""

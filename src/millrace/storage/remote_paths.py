@@ -8,10 +8,10 @@ have the same one; a url carries no secret; each call ends within `Config.gone_a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -27,6 +27,15 @@ class FileVersion:
     changed_ns: int
     tag: str | None
     """The store's own name of this version; None in HDFS, which has times alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRanges:
+    """A file, of which many threads may fetch parts."""
+
+    size: int
+    load: Callable[[int, int], Any]
+    """The bytes from a place on, so many; None if the file is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +84,10 @@ class RemotePath(ABC):
     @abstractmethod
     def open_file(self) -> pa.NativeFile:
         """The file, of which parts are fetched."""
+
+    @abstractmethod
+    def open_ranges(self) -> FileRanges:
+        """The file, of which parts are fetched by many threads."""
 
     @abstractmethod
     def open_stream(self, *, unpacked: bool) -> pa.NativeFile:

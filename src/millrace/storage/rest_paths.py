@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millrace.limits import MIB
 from millrace.storage.objects.rest_calls import RestCalls
-from millrace.storage.remote_paths import FileVersion, RemotePath
+from millrace.storage.remote_paths import FileRanges, FileVersion, RemotePath
 
 _STREAM_BYTES: Final = 8 * MIB
 """What one request of a stream fetches."""
@@ -53,10 +53,18 @@ class RestPath(RemotePath):
 
     def open_file(self) -> pa.NativeFile:
         """See `RemotePath.open_file`."""
+        return pa.PythonFile(_RangeFile(self, self._size()), mode="r")
+
+    def open_ranges(self) -> FileRanges:
+        """See `RemotePath.open_ranges`."""
+        load = self.calls.range
+        return FileRanges(self._size(), lambda position, size: load(self.key, position, size)[1])
+
+    def _size(self) -> int:
         version = self.version()
         if version is None:
             raise FileNotFoundError(f"there is no file {self.url}")
-        return pa.PythonFile(_RangeFile(self, version.size), mode="r")
+        return version.size
 
     def open_stream(self, *, unpacked: bool) -> pa.NativeFile:
         """See `RemotePath.open_stream`."""
