@@ -39,16 +39,21 @@ from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.workspace import runtime_of
 
 PATH_ID, POSITION_ID = 2147483546, 2147483545
+MORE = "catalog.json"
+"""Properties of the catalog in this folder that are others, for tables in a store."""
 DeleteKind = Literal["files", "vectors"]
 
 
 def properties(folder: Path) -> dict[str, str]:
-    """A catalog in a file of SQLite, and its tables beside it."""
+    """A catalog in a file of SQLite, and its tables beside it, or where `MORE` says."""
+    more = folder / MORE
+    others = json.loads(more.read_text("utf-8")) if more.exists() else {}
     return {
         "name": "kit",
         "type": "sql",
         "uri": f"sqlite:///{folder}/catalog.db",
         "warehouse": f"file://{folder}/warehouse",
+        **others,
     }
 
 

@@ -39,7 +39,15 @@ _OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "hdfs": {"user": ("hdfs.user",), "kerb_ticket": ("hdfs.kerberos_ticket",)},
 }
 """The options of each kind of store, and pyiceberg's names of them, the first that is there."""
-_UNKNOWN: Final = ("s3.signer", "s3.role-arn", "client.role-arn", "adls.connection-string")
+_UNKNOWN: Final = (
+    "s3.signer",
+    "s3.role-arn",
+    "client.role-arn",
+    "adls.connection-string",
+    "adls.credential",
+    "adls.token",
+)
+_AUTHORITY: Final = "adls.blob-storage-authority"
 
 
 def file_access(location: str, properties: Mapping[str, str]) -> StorageOptions:
@@ -58,7 +66,17 @@ def file_access(location: str, properties: Mapping[str, str]) -> StorageOptions:
         option: next((properties[name] for name in names if properties.get(name)), None)
         for option, names in _OPTIONS[kind].items()
     }
+    if kind == "azure" and properties.get(_AUTHORITY):
+        found["endpoint_url"] = _azure_endpoint(properties)
     return storage_options({name: str(value) for name, value in found.items() if value is not None})
+
+
+def _azure_endpoint(properties: Mapping[str, str]) -> str:
+    """The server of an account; an authority that begins with a dot follows the account's name."""
+    scheme = properties.get("adls.blob-storage-scheme") or "https"
+    authority = properties[_AUTHORITY]
+    account = properties.get("adls.account-name", "") if authority.startswith(".") else ""
+    return f"{scheme}://{account}{authority}"
 
 
 def file_path(location: str) -> str:

@@ -111,6 +111,13 @@ def opening(table: str, catalog: object, call: str) -> Iterator[None]:
             "  found: the catalog is there, and has no table of that name\n"
             "  to fix: check the name, and catalog="
         ) from None
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{call}: the Iceberg table {table} needs a package that is not installed here\n"
+            f"  found: no {error.name}\n"
+            f"  to fix: install what pyiceberg needs for this catalog or store, here and on the "
+            f"executors: pip install {error.name}"
+        ) from None
     except Exception as error:  # noqa: BLE001 - each kind of catalog has its own
         raise UserError(
             f"{call}: the Iceberg table {table} cannot be opened\n"

@@ -16,7 +16,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from tests.unit.pipeline.sinks.sinks_kit import SCHEMA, SINK, hop_of, publish, take
 from tests.unit.pipeline.sinks.table_sinks_kit import committer
-from tests.unit.tables.iceberg_kit import catalog_in, properties
+from tests.unit.tables.iceberg_kit import MORE, catalog_in, properties
 
 from millrace.faults import VARIABLE, fault
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
@@ -45,12 +45,13 @@ def iceberg_table(folder: Path | str) -> Table:
 
 
 def ours(folder: Path | str) -> list[int]:
-    """The sink's rows, as pyiceberg and Polars both find them."""
+    """The sink's rows, as pyiceberg finds them, and Polars too if the table is on this disk."""
     table = iceberg_table(folder)
     found = sorted(table.scan().to_arrow()["x"].to_pylist())
-    os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
-    polars = pl.scan_iceberg(table).collect()
-    assert sorted(polars["x"].to_list() if polars.width else []) == found
+    if not (Path(folder) / MORE).exists():
+        os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
+        polars = pl.scan_iceberg(table).collect()
+        assert sorted(polars["x"].to_list() if polars.width else []) == found
     return [x for x in found if x < OTHERS_FROM]
 
 
