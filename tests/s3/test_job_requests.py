@@ -71,12 +71,13 @@ def test_a_job_waits_for_few_round_trips_before_its_first_call_and_after_its_las
             monkeypatch.setenv(name, value)
         with mr.open(url, config=CONFIG) as ws:
             ws.journals.create("other", pa.schema([("x", pa.int64())]))
-            begun = log_puts()
+            begun, asked_before = log_puts(), len(proxy.asked)
             first = run(ws, given, tmp_path / "out")
             ended = log_puts()
             asked = list(proxy.asked)
             again = run(ws, given, tmp_path / "out")
             over = log_puts()
+            asked_again = len(proxy.asked) - len(asked)
 
     assert first.step("pay").calls == again.step("pay").calls == FILES
     calls = [puts - begun for puts in CALLS]
@@ -89,5 +90,8 @@ def test_a_job_waits_for_few_round_trips_before_its_first_call_and_after_its_las
     assert ended - begun - calls[-1] <= AFTER_MAX
     # A run that finds nothing to do: its lease, its start, its end, the lease given back.
     assert over - ended == 4
+    # All requests of the whole job, and of a run that finds nothing to do.
+    assert len(asked) - asked_before <= 70
+    assert asked_again <= 8
     # An object that was just put is not looked at before it is adopted.
     assert [each for each in asked if each.startswith("HEAD") and "/adopted/" in each] == []
