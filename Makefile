@@ -98,7 +98,7 @@ bench-check: java  ## short benchmarks in under five minutes; fails if one is a 
 bench-record: java  ## record the ratios that bench-check compares with; on a quiet machine
 	@$(BIN)/python benchmarks/check.py --record
 
-wheel:  ## wheels and an sdist in dist/, tried in empty environments: alone, and with each extra alone
+wheel:  ## wheels and an sdist in dist/, tried on Python 3.11, 3.12 and 3.13, in empty environments: alone, and with each extra alone
 	@scripts/wheel $(PYTHON)
 
 clean:  ## remove what was built, the virtual environment too

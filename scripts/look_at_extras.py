@@ -1,4 +1,7 @@
-"""Says whether an installed wheel has these extras, and no others: look_at_extras.py [EXTRA...]."""
+"""Says whether an installed wheel has these extras, and no others.
+
+look_at_extras.py [EXTRA...] [--also EXTRA...]: others that the packages of an extra bring along.
+"""
 
 import sys
 import tempfile
@@ -9,11 +12,12 @@ import millrace as mr
 from millrace.errors import UserError
 from millrace.extras import EXTRAS, check_extra, missing_modules
 
-given = set(sys.argv[1:])
+wanted, _, also = " ".join(sys.argv[1:]).partition("--also")
+given, brought = set(wanted.split()), set(also.split())
 there = {extra for extra in EXTRAS if not missing_modules(extra)}
-if there != given:
-    sys.exit(f"extras that are there: {sorted(there)}; expected: {sorted(given)}")
-for extra in EXTRAS.keys() - given:
+if there != given | brought:
+    sys.exit(f"extras that are there: {sorted(there)}; expected: {sorted(given | brought)}")
+for extra in EXTRAS.keys() - there:
     try:
         check_extra(extra, "this")
     except UserError as error:

@@ -23,7 +23,7 @@ version = importlib.metadata.version("millrace")
 is_plain = "-none-any" in os.path.basename(wheel)
 complaints = [
     *(f"{name} is missing" for name in sorted(needed - names)),
-    *(f"{name} does not belong in it" for name in sorted(names) if "test_" in name),
+    *(f"{name} does not belong in it" for name in sorted(names) if "/test_" in name),
     *(
         f"unknown folder {top}"
         for top in sorted(tops)
