@@ -211,7 +211,7 @@ FROM json_each(?) w CROSS JOIN group_offsets g ON g.journal = w.value
 _GROUP_TOTALS: Final = """
 SELECT g.name, count(*), sum(max(0, j.end_offset - g.next_offset)) AS lag
 FROM group_offsets g JOIN journals j ON j.id = g.journal
-GROUP BY g.name ORDER BY lag DESC, g.name LIMIT ?1
+GROUP BY g.name ORDER BY lag DESC, g.name LIMIT ?
 """
 _OPEN: Final = """
 SELECT j.name, s.producer, p.name, s.open_begin
