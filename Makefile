@@ -83,7 +83,7 @@ docs: $(DOCS_READY)  ## the site with the API reference, into build/site; fails 
 	@echo "made build/site: open build/site/index.html"
 
 # All that measure something; the others are called by them.
-BENCHMARKS = $(filter-out check cpu_seconds,$(sort $(basename $(notdir $(wildcard benchmarks/*.py)))))
+BENCHMARKS = $(filter-out check cpu_seconds sail_child,$(sort $(basename $(notdir $(wildcard benchmarks/*.py)))))
 
 bench: java  ## all benchmarks, each beside its peer; hours. One alone: make bench BENCHMARKS=tpch
 	@failed=; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || failed="$$failed $$name"; done; \
@@ -91,6 +91,14 @@ bench: java  ## all benchmarks, each beside its peer; hours. One alone: make ben
 
 bench-jobs: java  ## the benchmarks of jobs, of their owner and of opening after a crash
 	@for file in job owner open; do $(BIN)/python benchmarks/$$file.py; done
+
+GROWTH_SCALES ?= 0.1 0.2 0.4 0.8 1.6
+SAIL ?=
+
+bench-plots: java  ## growth of TPC-H 1x to 16x beside Spark and DuckDB, drawn for docs/performance.md; SAIL=python adds Sail
+	@for scale in $(GROWTH_SCALES); do $(BIN)/python benchmarks/tpch.py --scale $$scale --form sql --queries 1 3 6 18 \
+	  --results benchmarks/growth.jsonl $(if $(SAIL),--sail $(SAIL)); done
+	@$(BIN)/python scripts/growth_plots.py
 
 bench-check: java  ## short benchmarks in under five minutes; fails if one is a fifth below all recorded ratios
 	@$(BIN)/python benchmarks/check.py
@@ -105,4 +113,4 @@ clean:  ## remove what was built, the virtual environment too
 	@rm -rf $(VENV) build dist demo-workspace benchmarks/.data .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help histories scale setup java demo fix check test test-slow test-matrix cluster sim spark-functions spark-examples pyspark-methods docs bench bench-jobs bench-check bench-record wheel clean
+.PHONY: help histories scale setup java demo fix check test test-slow test-matrix cluster sim spark-functions spark-examples pyspark-methods docs bench bench-jobs bench-plots bench-check bench-record wheel clean

@@ -1,21 +1,25 @@
 """Joins and group-bys as datasets, beside Spark and DuckDB alone in the same run.
 
-    .venv/bin/python benchmarks/datasets.py [--rows 20000000] [--parts peers growth resume exchange]
+    .venv/bin/python benchmarks/datasets.py [--rows 20000000] [--parts peers growth resume exchange
+        first]
 
 Spark writes all rows of its result to noop, DuckDB to an Arrow stream that is drained, Millrace to
 files at rest that outlive the application. `growth` runs Millrace on 1/8, 1/4, 1/2 and all of the
 rows, with the most memory that one of Spark's Python workers took. `resume` removes what the last
 stage wrote, as if the application had died after the map stages, and runs again. `exchange` runs
-one query in one slot, once as one task and once with an exchange in the middle.
+one query in one slot, once as one task and once with an exchange in the middle. `first` is the time
+to the first row, beside the time to all of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import json
 import shutil
 import statistics
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -157,6 +161,43 @@ def resume(spark: SparkSession, case: str, rows: int) -> dict[str, Any]:
     }
 
 
+def first(spark: SparkSession, rows: int, asked: str) -> dict[str, Any]:
+    """How long the first row of a join takes, or few rows, beside all rows in the same workspace.
+
+    In turns, each in a new workspace.
+    """
+    facts, names = make_files(rows)
+    few: dict[str, Callable[[Dataset], object]] = {
+        "to_batches": lambda query: next(kept := query.to_batches()) and kept,
+        "limit(10)": lambda query: query.limit(10).to_arrow(),
+        "show()": lambda query: query.show(),
+    }
+
+    def whole(query: Dataset) -> int:
+        return sum(batch.num_rows for batch in query.to_batches())
+
+    taken: dict[str, list[float]] = {"few": [], "whole": []}
+    for _ in range(ROUNDS + 1):
+        for name, use in (("few", few[asked]), ("whole", whole)):
+            place = tempfile.mkdtemp(dir=DATA)
+            with mr.open(f"{place}/mill", spark) as ws:
+                query = dataset(ws, "join", facts, names)
+                started = time.perf_counter()
+                rest = use(query)
+                taken[name].append(time.perf_counter() - started)
+                if isinstance(rest, Iterator):  # Ended after the first row: the query is cancelled.
+                    del rest
+                    gc.collect()
+            shutil.rmtree(place, ignore_errors=True)
+    early, late = (statistics.median(times[1:]) for times in taken.values())
+    return {
+        "case": f"join, {rows:,} rows, {asked}",
+        "first_s": round(early, 3),
+        "whole_s": round(late, 3),
+        "share": round(early / late, 2),
+    }
+
+
 def exchange(spark: SparkSession, rows: int) -> dict[str, Any]:
     facts, _ = make_files(rows)
     one_slot = mr.Config().with_options(spark_tasks_max=1, partition_bytes_target=1 << 40)
@@ -207,7 +248,7 @@ def most_memory() -> Iterator[dict[str, int]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000)
-    every = ["peers", "growth", "resume", "exchange"]
+    every = ["peers", "growth", "resume", "exchange", "first"]
     parser.add_argument("--parts", nargs="*", default=every, choices=every)
     arguments = parser.parse_args()
     rows = arguments.rows
@@ -221,6 +262,10 @@ def main() -> None:
         ],
         "resume": [lambda c=c: resume(spark, c, rows) for c in ("join", "group")],  # type: ignore[misc]
         "exchange": [lambda: exchange(spark, rows)],
+        "first": [
+            lambda a=a: first(spark, rows, a)  # type: ignore[misc]
+            for a in ("to_batches", "limit(10)", "show()")
+        ],
     }
     console = Console()
     for part in arguments.parts:

@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/tpch.py [--form dataset|sql|dataframe] [--scale 1]
         [--queries 1 5 21] [--rounds 1] [--warm-ups 1] [--results FILE] [--seconds-max 240]
+        [--sail PYTHON]
 
 Every engine reads the same Parquet files on the same cores and hands its answer over as an Arrow
 table; the answers are compared. DuckDB runs `examples/tpch/sql`. The form says what the others run:
@@ -25,6 +26,11 @@ sums all of them up; `--seconds-max` begins no query after that time.
   written to Parquet, and read back, when another join, group-by or sort needs it, once however many
   need it. Joins that Spark would broadcast are no stage of their own, and scans are not written.
 - DuckDB: alone, with as many threads as Spark has slots.
+- Sail, if PYTHON is that of an environment with `pysail` and `pyspark-client`: its server on the
+  same machine, asked with the SQL text. Its tables are named before it is measured.
+
+CPU seconds are of all processes of the benchmark while an engine answers. A JVM that compiles or
+collects while another engine answers is counted there.
 """
 
 from __future__ import annotations
@@ -35,6 +41,7 @@ import os
 import re
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -50,6 +57,7 @@ import millrace as mr
 from millrace.spark.session import slots, start_session
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.cpu_seconds import cpu_by_kind
 from examples.tpch.data import DATA, LARGE, SMALL, make_data
 from examples.tpch.dataframes import programs
 from examples.tpch.judges import (
@@ -181,17 +189,22 @@ def _limit(rows: Staged) -> int:
 class Engines:
     """Each engine's way to answer a query from a folder of data."""
 
-    def __init__(self, spark: SparkSession, folder: Path, scale: float, form: str) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, scale: float, form: str, sail: Sail | None
+    ) -> None:
         self.spark = spark
         self.folder = folder
         self.scale = scale
         self.form = form
         self.frames = programs().frames(spark, folder)
-        self.names = [name for name in ENGINES if form == "dataset" or name != "spark_parquet"]
+        left_out = {"spark_parquet"} if form != "dataset" else set()
+        left_out |= {"sail"} if sail is None else set()
+        self.names = [name for name in ENGINES if name not in left_out]
+        self.sail = sail
         spark_tables(spark, folder)
 
-    def run(self, engine: str, number: int) -> tuple[float, pa.Table]:
-        """How long an engine takes, and its answer. What it leaves is removed afterwards."""
+    def run(self, engine: str, number: int) -> tuple[float, float, pa.Table]:
+        """An engine's seconds, CPU seconds, and answer. What it leaves is removed afterwards."""
         scratch = DATA / "tpch-scratch"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
@@ -200,12 +213,13 @@ class Engines:
             "spark": self._spark,
             "spark_parquet": self._staged,
             "duckdb": self._duckdb,
+            "sail": self._sail,
         }
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), sum(cpu_by_kind())
         answer = ways[engine](number, scratch)
-        took = time.perf_counter() - started
+        took, cpu = time.perf_counter() - started, sum(cpu_by_kind()) - cpu
         shutil.rmtree(scratch)
-        return took, answer
+        return took, cpu, answer
 
     def _millrace(self, number: int, scratch: Path) -> pa.Table:
         with mr.open(scratch, self.spark) as ws:
@@ -239,24 +253,67 @@ class Engines:
         connection = duckdb_tables(self.folder, threads=slots(self.spark, mr.Config()))
         return duckdb_answer(connection, self.folder, number)
 
+    def _sail(self, number: int, scratch: Path) -> pa.Table:
+        assert self.sail is not None
+        text, answer = scratch / "query.sql", scratch / "answer"
+        text.write_text(sql_text(number, self.scale), encoding="utf-8")
+        self.sail.ask(text, answer)
+        with pa.memory_map(str(answer)) as file:
+            return pa.ipc.open_stream(file).read_all()
 
-ENGINES = ("spark", "spark_parquet", "millrace", "duckdb")
+
+class Sail:
+    """Sail's server and its client, in another Python."""
+
+    def __init__(self, python: Path, folder: Path) -> None:
+        command = [str(python), str(Path(__file__).with_name("sail_child.py")), str(folder)]
+        self._child = subprocess.Popen(
+            [*command, *LARGE, *SMALL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._answer()
+
+    def ask(self, text: Path, answer: Path) -> None:
+        """Let it answer a query into a file."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(json.dumps([str(text), str(answer)]) + "\n")
+        self._child.stdin.flush()
+        self._answer()
+
+    def close(self) -> None:
+        """End both."""
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        self._child.wait(30)
+
+    def _answer(self) -> None:
+        assert self._child.stdout is not None
+        if not self._child.stdout.readline():
+            raise SystemExit(f"Sail ended with {self._child.wait()}")
+
+
+ENGINES = ("spark", "spark_parquet", "millrace", "duckdb", "sail")
+FIELDS = {"spark": "peer"}
+"""What the figures of an engine are called, if not by its name."""
 
 
 def measure(engines: Engines, number: int, rounds: int, warm_ups: int) -> dict[str, Any]:
     names = engines.names
     times: dict[str, list[float]] = {name: [] for name in names}
+    cpus: dict[str, list[float]] = {name: [] for name in names}
     answers: dict[str, pa.Table] = {}
     for _ in range(warm_ups + rounds):
         for name in names:
-            took, answers[name] = engines.run(name, number)
+            took, cpu, answers[name] = engines.run(name, number)
             times[name].append(took)
+            cpus[name].append(cpu)
     taken = {name: statistics.median(all_[warm_ups:]) for name, all_ in times.items()}
+    used = {name: statistics.median(all_[warm_ups:]) for name, all_ in cpus.items()}
     wrong = {name: difference(answers[name], answers["duckdb"], order_of(number)) for name in names}
     if any(wrong.values()):
         raise SystemExit(f"query {number} has different answers: {wrong}")
     case = case_of(engines, number)
-    return line(case, engines.form, taken) | {"rows": answers["millrace"].num_rows}
+    rows = {"rows": answers["millrace"].num_rows, "load": round(os.getloadavg()[0], 1)}
+    return line(case, engines.form, taken, used) | rows
 
 
 def case_of(engines: Engines, number: int) -> str:
@@ -271,29 +328,29 @@ def kept(results: Path | None) -> dict[str, dict[str, Any]]:
     return {one["case"]: one for one in lines}
 
 
-def line(case: str, form: str, taken: dict[str, float]) -> dict[str, Any]:
+def line(case: str, form: str, taken: dict[str, float], used: dict[str, float]) -> dict[str, Any]:
     figures = {
         "benchmark": "tpch",
         "case": case,
         "form": form,
-        "millrace_s": round(taken["millrace"], 3),
-        "peer_s": round(taken["spark"], 3),
-        "duckdb_s": round(taken["duckdb"], 3),
+        **{f"{FIELDS.get(name, name)}_s": round(took, 3) for name, took in taken.items()},
+        **{f"{FIELDS.get(name, name)}_cpu_s": round(cpu, 2) for name, cpu in used.items()},
         "ratio": round(taken["spark"] / taken["millrace"], 2),
         "of_duckdb": round(taken["millrace"] / taken["duckdb"], 2),
     }
+    if "sail" in taken:
+        figures["ratio_sail"] = round(taken["sail"] / taken["millrace"], 2)
     if "spark_parquet" in taken:
-        figures["spark_parquet_s"] = round(taken["spark_parquet"], 3)
         figures["ratio_parquet"] = round(taken["spark_parquet"] / taken["millrace"], 2)
     return figures
 
 
 def total(engines: Engines, lines: list[dict[str, Any]]) -> dict[str, Any]:
-    fields = {"millrace": "millrace_s", "spark": "peer_s"}
-    taken = {
-        name: sum(one[fields.get(name, f"{name}_s")] for one in lines) for name in engines.names
-    }
-    return line(f"sf{engines.scale:g} total of {len(lines)} queries", engines.form, taken)
+    def sums(what: str) -> dict[str, float]:
+        return {n: sum(one[f"{FIELDS.get(n, n)}_{what}"] for one in lines) for n in engines.names}
+
+    case = f"sf{engines.scale:g} total of {len(lines)} queries"
+    return line(case, engines.form, sums("s"), sums("cpu_s"))
 
 
 def shown(engines: Engines, lines: list[dict[str, Any]]) -> Table:
@@ -303,8 +360,14 @@ def shown(engines: Engines, lines: list[dict[str, Any]]) -> Table:
         "spark_parquet_s": "+ Parquet",
         "millrace_s": "Millrace",
         "duckdb_s": "DuckDB",
+        "sail_s": "Sail",
+        "peer_cpu_s": "Spark CPU",
+        "millrace_cpu_s": "Millrace CPU",
+        "duckdb_cpu_s": "DuckDB CPU",
+        "sail_cpu_s": "Sail CPU",
         "ratio": "x Spark",
         "ratio_parquet": "x Parquet",
+        "ratio_sail": "x Sail",
         "of_duckdb": "/ DuckDB",
     }
     headings = {name: text for name, text in headings.items() if name in lines[0]}
@@ -325,14 +388,20 @@ def main() -> None:
     parser.add_argument("--warm-ups", type=int, default=1)
     parser.add_argument("--spark-memory", default="4g")
     parser.add_argument("--results", type=Path)
+    parser.add_argument("--sail", type=Path, metavar="PYTHON")
     parser.add_argument("--seconds-max", type=float, default=float("inf"))
     asked = parser.parse_args()
     until = time.monotonic() + asked.seconds_max
     folder = make_data(asked.scale)
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {asked.spark_memory} pyspark-shell"
     spark = start_session("tpch")
-    engines = Engines(spark, folder, asked.scale, asked.form)
-    lines = kept(asked.results)
+    sail = Sail(asked.sail, folder) if asked.sail else None
+    engines = Engines(spark, folder, asked.scale, asked.form, sail)
+    lines = {
+        case: one
+        for case, one in kept(asked.results).items()
+        if case.startswith(f"sf{asked.scale:g} ")
+    }
     for number in asked.queries:
         if case_of(engines, number) in lines or time.monotonic() > until:
             continue
@@ -344,6 +413,8 @@ def main() -> None:
                 results.write(json.dumps(figures) + "\n")
     shown_lines = [*lines.values(), total(engines, [*lines.values()])]
     print(json.dumps(shown_lines[-1]), flush=True)
+    if sail is not None:
+        sail.close()
     spark.stop()
     Console().print(shown(engines, shown_lines))
 
