@@ -193,6 +193,7 @@ POINTS: Final = (
     "job.run.after_sources",
     "job.run.before_release",
     "job.run.before_ended",
+    "job.sources.after_end",
     "job.run.after_ended",
     "job.worker.start",
     "job.reset.after_event",

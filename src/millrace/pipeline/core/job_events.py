@@ -36,6 +36,8 @@ class JobEventKind(StrEnum):
     """A step, and the steps that depend on it, were set back to the beginning."""
     TRUNCATED = "truncated"
     """Rows that all steps have read are about to be removed; the text holds their number."""
+    SOURCES_ENDED = "sources_ended"
+    """A step that goes by event time was told that its sources are finished."""
     ENDED = "ended"
     """A run ended; the text holds its report."""
 

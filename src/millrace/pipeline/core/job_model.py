@@ -131,6 +131,8 @@ class SavedSource(JobNode):
     given: object
     """A Spark DataFrame, a dataset or `files(...)`. Not looked at here."""
     version: str | None = None
+    finished: bool = False
+    """Whether no rows will come to it any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +141,8 @@ class JournalSource(JobNode):
 
     journals: tuple[str, ...]
     """Names, or prefixes, which end with a slash."""
+    finished: bool = False
+    """Whether no rows will come to it any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,8 @@ class JobPart:
     """The folder or the journal that a sink fills."""
     partitions: int = 0
     """The number of journals that its rows are spread over."""
+    finished: bool = False
+    """Of a source: whether no rows will come to it any more. It may differ from run to run."""
     function: str = ""
     """The name of the function that it calls."""
     workers: int | None = None

@@ -111,6 +111,7 @@ class Job:
         journals: str | None = None,
         partitions: int | None = None,
         version: str | None = None,
+        finished: bool = False,
     ) -> Step:
         """Rows to begin with.
 
@@ -123,6 +124,8 @@ class Job:
             partitions: over how many journals what is taken in is spread: so many workers can
                 read it at once. By default as many as the steps that read it have workers.
             version: names the rows, as "videos 2024-05-01". A run with another one notices that.
+            finished: no rows will come any more: a run that has caught up closes the windows behind
+                it, and joins give what found no partner. Rows that come in spite of it are late.
 
         Example:
             >>> job = ws.job("everything")
@@ -138,7 +141,12 @@ class Job:
                 "files(...), journal= or journals="
             )
         if given is None:
-            return self._journal_source(name, call, journal, journals, partitions, version)
+            if partitions is not None or version is not None:
+                raise UserError(
+                    f"{call}: journals have partitions and rows of their own\n"
+                    "  to fix: leave out partitions= and version="
+                )
+            return self._journal_source(name, call, journal, journals, finished=bool(finished))
         if partitions is not None:
             check_partitions(partitions)
         named: object = version
@@ -151,6 +159,7 @@ class Job:
             partitions=partitions or self._graph.partitions,
             given=given,
             version=version,
+            finished=bool(finished),
         )
         self._graph.add(node, spread=partitions is None)
         return self._step(node)
@@ -260,14 +269,9 @@ class Job:
         call: str,
         journal: str | None,
         journals: str | None,
-        partitions: object,
-        version: object,
+        *,
+        finished: bool,
     ) -> Step:
-        if partitions is not None or version is not None:
-            raise UserError(
-                f"{call}: journals have partitions and rows of their own\n"
-                "  to fix: leave out partitions= and version="
-            )
         selector = _journal_selector(self.name, call, journal, journals)
         schemas = self._workspace.journals(selector.removesuffix("/"))
         if journal is not None:
@@ -281,7 +285,10 @@ class Job:
             )
         schema = _one_schema(call, schemas)
         node = job_model.JournalSource(
-            name=self._graph.take_name(name, call), schema=schema, journals=(selector,)
+            name=self._graph.take_name(name, call),
+            schema=schema,
+            journals=(selector,),
+            finished=finished,
         )
         self._graph.add(node)
         return self._step(node)

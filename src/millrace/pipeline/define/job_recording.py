@@ -21,6 +21,7 @@ from millrace.pipeline.define import source_identity
 
 TIME_ZONE: Final = "time zone"
 """The word for the session's time zone, where an expression may depend on it."""
+_SOURCES: Final = (job_model.SavedSource, job_model.JournalSource)
 _WITH_EXPRESSIONS: Final = (job_model.FilterStep, job_model.Select, job_model.StateStep)
 
 
@@ -86,7 +87,7 @@ def _part(node: job_model.Anything, hop: Hop | None, zone: str | None) -> JobPar
     identity = {"columns": _columns(node.schema), **_identity(node)}
     if zone is not None and isinstance(node, _WITH_EXPRESSIONS):
         identity[TIME_ZONE] = zone
-    is_source = isinstance(node, job_model.SavedSource | job_model.JournalSource)
+    is_source = isinstance(node, _SOURCES)
     return JobPart(
         name=node.name,
         kind=_kind(node),
@@ -96,6 +97,7 @@ def _part(node: job_model.Anything, hop: Hop | None, zone: str | None) -> JobPar
         columns=tuple(node.schema.names),
         journals=node.journals if isinstance(node, job_model.JournalSource) else (),
         target=_target(node),
+        finished=isinstance(node, _SOURCES) and node.finished,
         **_hop_fields(node, hop),
         **_call_fields(node),
     )

@@ -1,24 +1,33 @@
-"""Makes the journals that a job's workers write, and commits the first offsets of their inputs."""
+"""Makes the journals that a job's workers write, and commits the first offsets of their inputs.
+
+It also tells the units of steps that go by event time that their sources are finished.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from millrace.errors import Conflict, UserError
+from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.journal_names import under
-from millrace.journal.core.values import ANYTHING, JournalInfo
+from millrace.journal.core.values import ANYTHING, JournalInfo, Lease
 from millrace.pipeline.core import dead_letters, hops, job_events
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import FunctionSink, Map
+from millrace.pipeline.core.job_record import JobRecord
 from millrace.pipeline.paid import call_records, charges
 from millrace.pipeline.paid.pace import PACE_SCHEMA
+from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.restore.state_snapshots import SNAPSHOT_SCHEMA
 from millrace.pipeline.run.beside import beside
 from millrace.pipeline.sinks import file_records, kept_record
+from millrace.pipeline.state.event_times import end_row
 from millrace.pipeline.state.skipped_rows import SKIPPED_SCHEMA
+from millrace.pipeline.state.state_operators import TIMED
 from millrace.pipeline.state.state_rows import changes_schema
 
 _COMMITS_MAX: Final = 1000
@@ -102,6 +111,52 @@ def check_whole(broker: Broker, job_hops: Sequence[Hop]) -> None:
                     f"  to fix: job.reset({before!r}) makes them again, with all that depends on "
                     "them"
                 )
+
+
+def waits_for_end(hop: Hop, record: JobRecord) -> bool:
+    """Whether a step goes by event time, and nothing will come to it once all rows are done."""
+    operator = None if hop.stateful is None else hop.stateful.operator
+    if not isinstance(operator, TIMED) or operator.late_us is None:
+        return False
+    sources = [p for p in record.parts if p.is_source and p.name in record.before(hop.name)]
+    return all(source.finished for source in sources)
+
+
+def end_sources(history: RunHistory, hop: Hop, lease: Lease) -> bool:
+    """Tell the units of a step that its sources have ended; False if they know that.
+
+    All rows are done. A run that is killed in between tells them again, which changes nothing.
+    """
+    broker = history.broker
+    journals = {
+        hops.output_journal(hop.job, keyed.name, number): keyed.output
+        for keyed in hop.keyed
+        for number in range(keyed.partitions)
+    }
+
+    def ends() -> dict[str, int]:
+        nobody = f"{hops.ROOT}/{hop.job}"
+        found = broker.positions([(nobody, name) for name in journals])
+        return {position.journal: int(position.end) for position in found}
+
+    of_step = [e for e in history.events if e.step == hop.name]
+    told = [e for e in of_step if e.happened is job_events.JobEventKind.SOURCES_ENDED]
+    if told and told[-1].detail["ends"] == ends():
+        return False
+    with broker.transaction(lease) as t:
+        for name, schema in journals.items():
+            t.append(name, end_row(schema))
+    fault("job.sources.after_end")
+    event = job_events.JobEvent(
+        at_us=time.time_ns() // 1000,
+        run=lease.epoch,
+        happened=job_events.JobEventKind.SOURCES_ENDED,
+        step=hop.name,
+        detail={"ends": ends()},
+    )
+    history.add(event, lease=lease)
+    history.look()
+    return True
 
 
 def journals_of(broker: Broker, hop: Hop) -> tuple[JournalInfo, ...]:

@@ -236,7 +236,7 @@ class _Run:
     def _work(self, watch: RunWatch, where: JournalAddress, commits: RunCommits) -> _Ending:
         """Keep workers running until all work is done, or the run cannot go on."""
         counted, _ = watch.count()
-        if self._until == "caught_up" and watch.is_done(counted):
+        if self._until == "caught_up" and watch.is_done(counted) and not watch.has_told_end():
             return _committed(commits, _Ending("finished"))
         workers = self._workers = self._start(watch, counted, where)
         try:
@@ -284,7 +284,7 @@ class _Run:
             # Events that a worker recorded just before are not missed.
             event = watch.look()
             if event is None and watch.has_all:
-                return _Ending("finished")
+                return None if watch.has_told_end() else _Ending("finished")
             if event is None and watch.is_done(counted):
                 return _Ending(*watch.unfinished())
         try:

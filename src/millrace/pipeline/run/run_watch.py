@@ -14,7 +14,7 @@ from millrace.pipeline.core.job_events import ALONE, JobEvent, JobEventKind
 from millrace.pipeline.report.job_counts import Counted, Counting
 from millrace.pipeline.report.job_report import Sample, State, StepReport, thinned
 from millrace.pipeline.report.run_history import STOPPING, RunHistory
-from millrace.pipeline.run.job_journals import ensure_journals
+from millrace.pipeline.run.job_journals import end_sources, ensure_journals, waits_for_end
 from millrace.pipeline.run.job_status import step_reports
 from millrace.pipeline.run.noted_commits import remove_old_notes
 from millrace.pipeline.run.retention import free_read_rows
@@ -126,6 +126,19 @@ class RunWatch:
     def has_all(self) -> bool:
         """Whether nothing is left for another run."""
         return not (self.spent or self.waiting or self.unpaid)
+
+    def has_told_end(self) -> bool:
+        """Tell the next step that its sources are finished; whether there was one to tell.
+
+        Called when all rows are done: what comes out then goes to the steps behind it first.
+        """
+        for hop in sorted(self.hops, key=lambda hop: hop.depth):
+            told = waits_for_end(hop, self.begun.record) and end_sources(
+                self.history, hop, self.lease.lease
+            )
+            if told:
+                return True
+        return False
 
     def unfinished(self) -> tuple[State, str]:
         """The state of a run that has done what it can and not all, and why."""

@@ -26,6 +26,10 @@ MARK_FIELDS: Final = (pa.field(SOURCE_JOURNAL, pa.int64()), pa.field(MARK, pa.in
 WATERMARKS: Final = (-1, -2)
 """The sources whose marks are the watermarks of both sides of a join; others have one side."""
 _HASH: Final = np.zeros(1, np.int32)
+END_OF_SOURCES: Final = -3
+"""The source of a row without data, which says that no row will come any more."""
+END_MARK: Final = 2**62
+"""The mark of the watermark then: all windows are behind it."""
 Times = npt.NDArray[np.int64]
 
 
@@ -95,6 +99,11 @@ class EventTimes:
                 self._move(WATERMARKS[self.side], mark)
         return self.watermark
 
+    def finish(self) -> int:
+        """All sources have ended."""
+        self._move(WATERMARKS[self.side], END_MARK)
+        return END_MARK
+
     def changes(self, state: pa.Schema, first: int) -> pa.RecordBatch:
         """The changes of the state that keep the marks that moved; `first` is their number."""
         moved = sorted(self._moved)
@@ -122,6 +131,19 @@ def marks_of(rows: pa.RecordBatch) -> pa.RecordBatch:
 def without_marks(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of a state that are none."""
     return rows.filter(pc.is_null(rows.column(SOURCE_JOURNAL)))
+
+
+def without_ends(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, bool]:
+    """The rows with data, and whether a row says that the sources have ended."""
+    is_end = rows.column(SOURCE_JOURNAL).to_numpy() == END_OF_SOURCES
+    return (rows.filter(pa.array(~is_end)), True) if is_end.any() else (rows, False)
+
+
+def end_row(schema: pa.Schema) -> pa.RecordBatch:
+    """The row that says that the sources have ended."""
+    source = pa.array([END_OF_SOURCES], pa.int64())
+    columns = [source if f.name == SOURCE_JOURNAL else pa.nulls(1, f.type) for f in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def times_of(column: pa.Array) -> Times:

@@ -23,6 +23,7 @@ from millrace.pipeline.state.event_times import (
     SourceProgress,
     Times,
     times_of,
+    without_ends,
     without_marks,
 )
 from millrace.pipeline.state.skipped_rows import SkippedRows
@@ -116,6 +117,7 @@ class PairsWork:
 
     def run(self, rows: pa.RecordBatch, kept: StateTable, progress: SourceProgress) -> StateOutput:
         """See `StateWork.run`."""
+        rows, has_ended = without_ends(rows)
         side, count = progress.side, rows.num_rows
         time = self._operator.times[side]
         times: Times = np.zeros(count, np.int64)
@@ -135,7 +137,7 @@ class PairsWork:
         pairs = self._queries[side].run(given, rows_of_side(self._plan, known, 1 - side))
         changes = [kept_rows(self._plan, rows, times, kept, side)]
         if marks is not None:
-            watermark = marks.advance(progress)
+            watermark = marks.finish() if has_ended else marks.advance(progress)
             first = kept.next_number + rows.num_rows
             changes.append(marks.changes(self._state, first))
             changes += self._freed(kept, watermark, side)

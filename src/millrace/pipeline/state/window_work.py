@@ -17,12 +17,14 @@ import pyarrow.compute as pc
 from millrace.journal.core.row_format import OFFSET, SOURCE_JOURNAL
 from millrace.keys.spark_hash import hash_rows
 from millrace.pipeline.state.event_times import (
+    END_MARK,
     MARK_FIELDS,
     EventTimes,
     SourceProgress,
     Times,
     as_times,
     times_of,
+    without_ends,
     without_marks,
 )
 from millrace.pipeline.state.skipped_rows import SkippedRows
@@ -88,6 +90,7 @@ class WindowWork:
     def run(self, rows: pa.RecordBatch, kept: StateTable, progress: SourceProgress) -> StateOutput:
         """See `StateWork.run`."""
         operator = self._operator
+        rows, has_ended = without_ends(rows)
         count, rows = rows.num_rows, rows.filter(pc.is_valid(rows.column(operator.time)))
         times, timed = times_of(rows.column(operator.time)), rows.num_rows
         marks: EventTimes | None = None
@@ -103,7 +106,7 @@ class WindowWork:
         if marks is None:
             changes = pa.concat_batches([self._replaced(answer, kept), *self._merged(answer, cut)])
             return self._output(answer, changes, None, skipped, cut)
-        watermark = marks.advance(progress)
+        watermark = marks.finish() if has_ended else marks.advance(progress)
         closed, changes = self._closed(answer, kept, watermark, cut)
         first = kept.next_number + int(pc.sum(pc.is_valid(changes.column(0))).as_py() or 0)
         changes = pa.concat_batches(
@@ -178,10 +181,14 @@ class WindowWork:
         """The windows that close now, and the changes without them."""
         if watermark is None:
             return None, self._replaced(answer, kept)
-        bound = as_times(np.array([self._closing(watermark)], np.int64), self._end.type)[0]
-        is_over = pc.less_equal(answer.column(END), bound)
-        fresh, open_ = answer.filter(is_over), answer.filter(pc.invert(is_over))
-        due = kept.due(END, bound)
+        if watermark == END_MARK:
+            fresh, open_ = answer, answer.slice(0, 0)
+            due = without_marks(kept.all())
+        else:
+            bound = as_times(np.array([self._closing(watermark)], np.int64), self._end.type)[0]
+            is_over = pc.less_equal(answer.column(END), bound)
+            fresh, open_ = answer.filter(is_over), answer.filter(pc.invert(is_over))
+            due = kept.due(END, bound)
         again = pc.is_in(due.column(KEPT_NUMBER), value_set=self._touched(answer, cut))
         due = due.filter(pc.invert(again))
         names = [KEPT_NUMBER, *self._plan.values.names]
@@ -202,6 +209,8 @@ class WindowWork:
         names = self._plan.values.names
         if self._operator.at_close:
             rows = answer.slice(0, 0) if closed is None else closed
+            # So no window is late for a step behind that goes by event time, too.
+            rows = rows.take(pc.sort_indices(rows, sort_keys=[(END, "ascending")]))
             offsets = pa.array(np.full(rows.num_rows, NO_OFFSET, np.int64))
             values = rows.select(names)
             schema = pa.schema([pa.field(OFFSET, pa.int64()), *values.schema])

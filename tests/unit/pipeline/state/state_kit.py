@@ -93,17 +93,21 @@ def bench(folder: Path, made: list[Hop], config: Config = STATE_CONFIG, **more: 
 
 def came_out(broker: Broker, step: str) -> pa.Table:
     """All rows that a step gave, partition by partition."""
-    parts = []
-    for info in broker.list(hops.output_prefix(JOB, step)):
-        offset = int(broker.start_offset(info.name))
-        while True:
-            found = broker.read(info.name, offset)
-            if found.num_rows:
-                parts.append(found.rows())
-            if found.next_offset == offset:
-                break
-            offset = int(found.next_offset)
-    return pa.concat_tables(parts) if parts else pa.table({})
+    parts = [journal_rows(broker, info.name) for info in broker.list(hops.output_prefix(JOB, step))]
+    filled = [part for part in parts if part.num_columns]
+    return pa.concat_tables(filled) if filled else pa.table({})
+
+
+def journal_rows(broker: Broker, journal: str) -> pa.Table:
+    """All rows of a journal."""
+    parts, offset = [], int(broker.start_offset(journal))
+    while True:
+        found = broker.read(journal, offset)
+        if found.num_rows:
+            parts.append(found.rows())
+        if found.next_offset == offset:
+            return pa.concat_tables(parts) if parts else pa.table({})
+        offset = int(found.next_offset)
 
 
 def folded(rows: pa.Table, keys: Sequence[str]) -> set[tuple[Any, ...]]:
