@@ -189,6 +189,8 @@ class StateStep(JobNode):
     """The columns of the state: the keys first."""
     calling: Calling | None = None
     """The user's function, if the operator calls one."""
+    ttl_us: int | None = None
+    """After how long a key that is not used is forgotten, by the clock; None: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,7 +219,8 @@ def _state_identity(node: job_model.KeyBy | job_model.StateStep) -> dict[str, st
     called = {}
     if node.calling is not None:
         called = {"function": node.calling.identity, "state": _columns(node.state)}
-    return called | dict(node.operator.identity()) | {"key ranges": str(ranges)}
+    ttl = {} if node.ttl_us is None else {"ttl": f"{node.ttl_us} us"}
+    return called | dict(node.operator.identity()) | ttl | {"key ranges": str(ranges)}
 
 
 def _keys(names: Sequence[str]) -> dict[str, str]:

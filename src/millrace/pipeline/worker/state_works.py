@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.journal.core.row_format import CHANGE_KIND
 from millrace.pipeline.core.job_model import StateStep
+from millrace.pipeline.state.expiring_work import USED, ExpiringWork
 from millrace.pipeline.state.first_row_work import FirstRowWork
 from millrace.pipeline.state.function_work import FunctionWork
 from millrace.pipeline.state.join_work import PairsWork, pairs_plan
@@ -25,6 +28,7 @@ from millrace.pipeline.state.state_operators import (
 from millrace.pipeline.state.state_work import StateWork, WorkSettings
 from millrace.pipeline.state.totals_work import TotalsPlan, TotalsWork
 from millrace.pipeline.state.window_work import WindowWork, window_plan
+from millrace.pipeline.worker.turn import now_us
 from millrace.sql.text_limits import limits_of
 
 
@@ -32,6 +36,21 @@ def open_work(
     step: StateStep, schema: pa.Schema, config: Config, *, scratch: str, time_zone: str
 ) -> StateWork:
     """The operator of a step, over rows of this schema."""
+    plain = replace(step, state=pa.schema([f for f in step.state if f.name != USED]))
+    work = _open_work(plain, schema, config, scratch=scratch, time_zone=time_zone)
+    if step.ttl_us is None:
+        return work
+    is_change = CHANGE_KIND in step.schema.names and not isinstance(step.operator, KeyFunction)
+    shown = [field for field in step.schema if field.name != CHANGE_KIND]
+    return ExpiringWork(
+        work, step.keys, step.ttl_us, now_us, pa.schema(shown) if is_change else None
+    )
+
+
+def _open_work(
+    step: StateStep, schema: pa.Schema, config: Config, *, scratch: str, time_zone: str
+) -> StateWork:
+    """The operator without a limit of time."""
     settings = WorkSettings(
         memory_bytes_max=config.query_memory_bytes_max, scratch=scratch, time_zone=time_zone
     )

@@ -56,6 +56,12 @@ def _totals(steps: list[Step]) -> Step:
     return steps[0].key_by("id", partitions=2).aggregate("out", n="count(*)", total="sum(v)")
 
 
+def _forgotten(steps: list[Step]) -> Step:
+    """With a limit of time that never runs out here."""
+    by_id = steps[0].key_by("id", partitions=2)
+    return by_id.aggregate("out", ttl="9d", n="count(*)", total="sum(v)")
+
+
 def _latest(steps: list[Step]) -> Step:
     return steps[0].key_by("id", partitions=2).latest("out")
 
@@ -100,14 +106,14 @@ def _pairs(steps: list[Step]) -> Step:
     )
 
 
-def _last_values(step: Step) -> Step:
+def _last_values(step: Step, part: str = "v % 7") -> Step:
     """The last row of each key, each with its predecessor in front, by a value that changes."""
     last = step.key_by("id", partitions=2).latest(f"last_{step.name}", emit="retractions")
-    return last.select("_mr_op", "id", "v % 7 AS part", "v")
+    return last.select("_mr_op", "id", f"{part} AS part", "v")
 
 
 def _totals_of_changes(steps: list[Step]) -> Step:
-    last = _last_values(steps[0]).key_by("part", partitions=2)
+    last = _last_values(steps[0], "id * 2 + v % 2").key_by("part", partitions=2)
     return last.aggregate("out", n="count(*)", mean="avg(v)")
 
 
@@ -144,6 +150,7 @@ class Kind:
 
 KINDS = {
     "aggregate": Kind(_totals, journals=2, keys=("id",)),
+    "aggregate with ttl": Kind(_forgotten, journals=2, keys=("id",)),
     "latest": Kind(_latest, keys=("id",)),
     "dedupe": Kind(_once),
     "stateful": Kind(_function),

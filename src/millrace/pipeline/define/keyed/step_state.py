@@ -29,6 +29,7 @@ from millrace.pipeline.define.keyed.time_columns import (
 )
 from millrace.pipeline.define.step_options import check_one_of
 from millrace.pipeline.define.step_sinks import StepSinks
+from millrace.pipeline.state.expiring_work import USED_FIELD
 from millrace.pipeline.state.first_row_work import first_row_state
 from millrace.pipeline.state.state_operators import (
     Emit,
@@ -50,7 +51,14 @@ class StepState(StepSinks):
 
     __slots__ = ()
 
-    def aggregate(self, name: str, emit: Emit = "changes", **aggregates: str) -> Self:
+    def aggregate(
+        self,
+        name: str,
+        emit: Emit = "changes",
+        *,
+        ttl: Duration | None = None,
+        **aggregates: str,
+    ) -> Self:
         """Aggregates of all rows of each key, kept up to date: a table that follows its input.
 
         A batch gives one row for each key whose values it changes. `ws.state("job/name")` reads the
@@ -61,6 +69,8 @@ class StepState(StepSinks):
             emit: "changes" have the column `_mr_op` in front: "insert", "update" or "delete";
                 "upserts" do not, for tables that replace rows by key; "retractions" give each old
                 row as "delete" in front of the new one, for steps behind that take it back.
+            ttl: forget a key that was not used for so long, by the worker's clock, when rows come.
+                It comes out as "delete", and begins anew with its next row. By default none is.
             aggregates: Spark SQL by the name of the column: `total="sum(amount)"`.
 
         Example:
@@ -78,9 +88,16 @@ class StepState(StepSinks):
         operator = KeyTotals(aggregates=tuple(aggregates.items()), emit=emit)
         plan = TotalsPlan.of(operator, keys, self.schema, call)
         values = checked(call, plan.values)
-        return self._add_state(name, call, operator, plan.state, values, emit)
+        return self._add_state(name, call, operator, plan.state, values, emit, ttl=ttl)
 
-    def latest(self, name: str, *, by: str | None = None, emit: Emit = "changes") -> Self:
+    def latest(
+        self,
+        name: str,
+        *,
+        by: str | None = None,
+        emit: Emit = "changes",
+        ttl: Duration | None = None,
+    ) -> Self:
         """The last row of each key: a table that follows its input.
 
         Rows may be changes; then a delete takes the key out.
@@ -89,6 +106,7 @@ class StepState(StepSinks):
             name: of the step, unique in the job. Its state is kept under it.
             by: the column whose largest value is the last one; by default the last row to come.
             emit: as for `aggregate`.
+            ttl: as for `aggregate`.
 
         Example:
             >>> payments = ws.job("last").source("payments", journal="payments")
@@ -107,9 +125,16 @@ class StepState(StepSinks):
         own = without_kind(self.schema)
         ordered = [*keys, *(column for column in own.names if column not in keys)]
         schema = pa.schema([own.field(column) for column in ordered])
-        return self._add_state(name, call, operator, schema, schema, emit)
+        return self._add_state(name, call, operator, schema, schema, emit, ttl=ttl)
 
-    def dedupe(self, name: str, *, within: Duration | None = None, time: str | None = None) -> Self:
+    def dedupe(
+        self,
+        name: str,
+        *,
+        within: Duration | None = None,
+        time: str | None = None,
+        ttl: Duration | None = None,
+    ) -> Self:
         """The first row of each key; no other row of the key comes out.
 
         Args:
@@ -117,6 +142,8 @@ class StepState(StepSinks):
             within: let a row of the key through again if its time is later by this much than that
                 of the row that came out last.
             time: the column with the time of a row, where there is more than one.
+            ttl: forget a key of which no row came out for so long, by the worker's clock: its next
+                row comes out. By default no key is forgotten.
 
         Example:
             >>> payments = ws.job("once").source("payments", journal="payments")
@@ -132,7 +159,7 @@ class StepState(StepSinks):
             span = span_us(within, f"{call}: within")
             operator = FirstRow(within_us=span, time=time_column(call, self.schema, time))
         state = first_row_state(operator, keys, self.schema)
-        return self._add_state(name, call, operator, state, self.schema)
+        return self._add_state(name, call, operator, state, self.schema, ttl=ttl)
 
     def stateful(
         self,
@@ -141,6 +168,7 @@ class StepState(StepSinks):
         *,
         state: pa.Schema | str,
         schema: pa.Schema | str,
+        ttl: Duration | None = None,
         version: str | None = None,
     ) -> Self:
         """Rows and states that a function makes of rows and of the states of their keys.
@@ -151,6 +179,7 @@ class StepState(StepSinks):
                 tables; returns rows and states. A key whose state it does not return is forgotten.
             state: the columns of a state, beside the keys, as "seen bigint, last timestamp".
             schema: the columns of the rows that it returns.
+            ttl: forget a state that was not returned for so long, by the worker's clock.
             version: names what the function does where its code alone does not tell.
 
         Example:
@@ -176,7 +205,7 @@ class StepState(StepSinks):
         kept = pa.schema([*(self.schema.field(key) for key in keys), *columns])
         operator = KeyFunction(version=version)
         rows = given_schema(call, schema)
-        return self._add_state(name, call, operator, kept, rows, calling=calling)
+        return self._add_state(name, call, operator, kept, rows, calling=calling, ttl=ttl)
 
     def _keys(self, call: str) -> tuple[str, ...]:
         """The keys of the rows; an error if they are not by key."""
@@ -197,7 +226,9 @@ class StepState(StepSinks):
         emit: Emit = "upserts",
         calling: job_model.Calling | None = None,
         inputs: tuple[job_model.Anything, ...] = (),
+        ttl: Duration | None = None,
     ) -> Self:
+        fields = [pa.field(field.name, field.type) for field in state]
         return self._add(
             job_model.StateStep(
                 name=self._graph.take_name(name, call),
@@ -205,8 +236,9 @@ class StepState(StepSinks):
                 schema=rows if emit == "upserts" else emitted(rows),
                 keys=self._keys(call),
                 operator=operator,
-                state=pa.schema([pa.field(field.name, field.type) for field in state]),
+                state=pa.schema(fields if ttl is None else [*fields, USED_FIELD]),
                 calling=calling,
+                ttl_us=None if ttl is None else span_us(ttl, f"{call}: ttl"),
             )
         )
 
