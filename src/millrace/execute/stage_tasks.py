@@ -38,7 +38,7 @@ from millrace.plan.planner.dynamic_pruning import leave_out_unmatched
 from millrace.plan.planner.exchanges import PlanLimits
 from millrace.plan.planner.key_reduction import reducible_sides
 from millrace.plan.planner.stages import Stage, plan_stages
-from millrace.scan.group_estimate import rows_per_group
+from millrace.scan.group_estimate import estimate_groups
 from millrace.scan.source import FileSource
 from millrace.shuffle.fetch_counts import FetchCounts
 from millrace.shuffle.handle import Shuffle
@@ -161,9 +161,15 @@ def stages_of(plan: Node, config: Config, zone: str, moment: RunMoment) -> list[
     return plan_stages(plan, sizes)
 
 
-def _many_to_a_group(config: Config, source: FileSource, keys: tuple[str, ...]) -> bool:
-    rows = rows_per_group(source, keys, config.split_bytes_target)
-    return rows is None or rows >= ROWS_PER_GROUP_MIN
+def _many_to_a_group(
+    config: Config, source: FileSource, keys: tuple[str, ...], partitions: int
+) -> bool:
+    groups = estimate_groups(source, keys, config.split_bytes_target)
+    if groups is None or groups.rows_per_group >= ROWS_PER_GROUP_MIN:
+        return True
+    # A task that gets all rows of such a key would take so many times as long as the others.
+    is_much_larger = groups.largest_share * partitions > config.skew_factor
+    return is_much_larger and groups.largest_share * source.bytes >= config.skew_bytes_min
 
 
 def course_of(stages: Sequence[Stage], config: Config) -> AdaptiveStages:

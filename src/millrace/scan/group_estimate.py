@@ -1,16 +1,19 @@
-"""Guesses, from a few rows, how many rows of a task fall into one group.
+"""Guesses, from a few rows, how many rows of a task fall into one group, and into the largest one.
 
 With few rows to a group, putting a task's own rows together before the exchange costs more than it
-saves. Invariant: the same files give the same guess, so that a plan is cut the same way again.
+saves, unless so many rows have one key that the task that gets them all would hold up the others.
+Invariant: the same files give the same guess, so that a plan is cut the same way again.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millrace.scan.file_mapping import FromFile
@@ -20,8 +23,20 @@ from millrace.scan.source import FileSource
 SAMPLE_ROWS: Final = 65_536
 
 
-def rows_per_group(source: FileSource, keys: Sequence[str], split_bytes: int) -> float | None:
-    """Rows of one map task to a group of the keys, about; None if the files do not tell."""
+@dataclass(frozen=True, slots=True)
+class GroupEstimate:
+    """What a sample says of the groups of some keys."""
+
+    rows_per_group: float
+    """Of one map task."""
+    largest_share: float
+    """The part of all rows that have the most frequent key; 0 if each key was seen once."""
+
+
+def estimate_groups(
+    source: FileSource, keys: Sequence[str], split_bytes: int
+) -> GroupEstimate | None:
+    """The groups of these keys, about; None if the files do not tell."""
     keys = [key for key in keys if key not in source.partitions]  # Others are one for a file.
     if source.format != "parquet" or not keys:
         return None
@@ -43,12 +58,16 @@ def rows_per_group(source: FileSource, keys: Sequence[str], split_bytes: int) ->
         return None  # The task that reads the file will say what is wrong with it.
     if sample is None:
         return None
-    distinct = _distinct(sample, keys)
-    if distinct is None:
+    sizes = _group_sizes(sample, keys)
+    if sizes is None:
         return None
     of_task = min(rows, rows * split_bytes // max(1, shape.bytes))
-    groups = expected_distinct(population(distinct, sample.num_rows), of_task)
-    return float(of_task / max(1.0, groups))
+    groups = expected_distinct(population(len(sizes), sample.num_rows), of_task)
+    largest = pc.max(sizes).as_py()
+    return GroupEstimate(
+        rows_per_group=float(of_task / max(1.0, groups)),
+        largest_share=largest / sample.num_rows if largest > 1 else 0.0,
+    )
 
 
 def population(distinct: int, drawn: int) -> float:
@@ -72,9 +91,10 @@ def expected_distinct(values: float, drawn: int) -> float:
     return -values * math.expm1(-drawn / values)
 
 
-def _distinct(sample: pa.RecordBatch, keys: Sequence[str]) -> int | None:
+def _group_sizes(sample: pa.RecordBatch, keys: Sequence[str]) -> pa.ChunkedArray | None:
+    """How many rows of the sample each group has."""
     try:
         table = pa.Table.from_batches([sample])
-        return int(table.group_by(list(keys)).aggregate([]).num_rows)
+        return table.group_by(list(keys)).aggregate([([], "count_all")])["count_all"]
     except pa.ArrowException:
         return None

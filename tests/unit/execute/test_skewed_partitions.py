@@ -16,6 +16,8 @@ from tests.unit.execute.test_query_run import TOKEN, HereRunner, start
 import millrace as mr
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_folders import Folders
+from millrace.ids import QueryId, StageId
+from millrace.shuffle import runs
 from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.workspace import Workspace, runtime_of
 
@@ -135,6 +137,34 @@ def test_a_part_of_an_output_is_reused_and_runs_again_alone_if_it_is_lost(tmp_pa
         assert again.report.stages[-1].ran == 0
         assert repaired.report.stages[-1].ran == 1
         assert pa.Table.from_batches(repaired.batches()) == rows
+
+
+@pytest.mark.parametrize(("factor", "in_two_steps"), [(5, True), (1_000, False)])
+def test_groups_with_a_frequent_key_are_made_in_two_steps(
+    tmp_path: Path, factor: int, *, in_two_steps: bool
+) -> None:
+    rows, hot = 3_000, 1_200
+    keys = [-1 if number % 5 < 2 else number for number in range(rows)]
+    pq.write_table(pa.table({"k": keys, "v": range(rows)}), tmp_path / "a.parquet")
+    options = PARTS | {"reduce_tasks_max": 64, "skew_factor": factor, "partition_bytes_target": 500}
+    with opened(tmp_path, **options) as (ws, workspace):
+        groups = ws.read_parquet(tmp_path / "a.parquet").group_by("k").agg(n="count(*)", s="sum(v)")
+        run = start(workspace, groups, HereRunner())
+        exchanged = workspace_rows(workspace)
+        table = pa.Table.from_batches(run.batches(), run.answer.schema)
+
+    with duckdb.connect() as engine:
+        sql = f"SELECT k, count(*), sum(v)::BIGINT FROM '{tmp_path}/a.parquet' GROUP BY k"
+        expected = engine.execute(sql).fetchall()
+    assert rows_of([tuple(row.values()) for row in table.to_pylist()]) == rows_of(expected)
+    assert sum(exchanged) == (rows - hot + 1 if in_two_steps else rows)
+    assert (max(exchanged) > hot) != in_two_steps
+
+
+def workspace_rows(workspace: ShuffleWorkspace) -> list[int]:
+    """The rows of each partition that the first stage of the only run wrote."""
+    manifest = runs.read_manifest(workspace.store, QueryId(1), StageId(0))
+    return list(manifest.partition_rows)
 
 
 @pytest.mark.parametrize(("least", "most", "tasks"), [(1, 65_536, 1), (3, 8, 3), (1, 2, 2)])

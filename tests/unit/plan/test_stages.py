@@ -248,11 +248,11 @@ def test_a_union_needs_no_exchange_and_is_one_stage(orders: Dataset) -> None:
 def test_groups_of_hardly_more_than_a_row_are_not_begun_before_the_exchange(
     orders: Dataset,
 ) -> None:
-    asked: list[tuple[str, ...]] = []
+    asked: list[tuple[tuple[str, ...], int]] = []
 
-    def few(source: FileSource, keys: tuple[str, ...]) -> bool:
+    def few(source: FileSource, keys: tuple[str, ...], partitions: int) -> bool:
         assert source.format == "parquet"
-        asked.append(keys)
+        asked.append((keys, partitions))
         return False
 
     grouped = orders.rename(cust="who").filter("amount > 3").group_by("who").agg(n="count(*)")
@@ -266,7 +266,7 @@ def test_groups_of_hardly_more_than_a_row_are_not_begun_before_the_exchange(
         "  aggregate by who: COUNT(*)",
         "    read stage 0",
     ]
-    assert asked == [("cust",)]
+    assert asked == [(("cust",), 4)]
 
 
 def test_what_lies_alike_is_grouped_below_a_union(orders: Dataset) -> None:

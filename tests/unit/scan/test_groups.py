@@ -10,10 +10,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from millrace.scan.group_estimate import expected_distinct, population, rows_per_group
+from millrace.scan.group_estimate import estimate_groups, expected_distinct, population
 from millrace.scan.source import Listing, open_source
 
 LISTING = Listing(now_ms=0, recent_ms=0)
+
+
+def rows_of_group(folder: Path) -> float | None:
+    found = estimate_groups(open_source(str(folder), LISTING), ["k"], 1 << 30)
+    return None if found is None else found.rows_per_group
+
+
+@pytest.mark.parametrize(("hot", "share"), [(0, 0.0), (1_000, 0.01), (40_000, 0.4)])
+def test_the_share_of_the_most_frequent_key_is_seen(tmp_path: Path, hot: int, share: float) -> None:
+    keys = np.where(np.arange(100_000) % 100_000 < hot, -1, np.arange(100_000))
+    np.random.default_rng(3).shuffle(keys)
+    pq.write_table(pa.table({"k": keys}), tmp_path / "a.parquet")
+
+    found = estimate_groups(open_source(str(tmp_path), LISTING), ["k"], 1 << 30)
+
+    assert found is not None
+    assert found.largest_share == pytest.approx(share, rel=0.2)
 
 
 @pytest.mark.parametrize(("values", "expected"), [(10, 20_000), (50_000, 4.07), (5_000_000, 1.02)])
@@ -23,7 +40,7 @@ def test_the_guess_is_near_what_is_there(tmp_path: Path, values: int, expected: 
     pq.write_table(table, tmp_path / "a.parquet")
     there = 200_000 / len(np.unique(table["k"].to_numpy()))
 
-    found = rows_per_group(open_source(str(tmp_path), LISTING), ["k"], 1 << 30)
+    found = rows_of_group(tmp_path)
 
     assert found == pytest.approx(there, rel=0.1)
     assert found == pytest.approx(expected, rel=0.1)
@@ -32,7 +49,7 @@ def test_the_guess_is_near_what_is_there(tmp_path: Path, values: int, expected: 
 def test_no_value_twice_means_a_row_to_a_group(tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": range(1000)}), tmp_path / "a.parquet")
 
-    assert rows_per_group(open_source(str(tmp_path), LISTING), ["k"], 1 << 30) == 1.0
+    assert rows_of_group(tmp_path) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -45,7 +62,7 @@ def test_no_value_twice_means_a_row_to_a_group(tmp_path: Path) -> None:
 def test_empty_files_and_nulls_are_no_trouble(tmp_path: Path, table: pa.Table) -> None:
     pq.write_table(table, tmp_path / "a.parquet")
 
-    found = rows_per_group(open_source(str(tmp_path), LISTING), ["k"], 1 << 30)
+    found = rows_of_group(tmp_path)
 
     assert found == (2.0 if table.num_rows else None)
 
@@ -53,7 +70,7 @@ def test_empty_files_and_nulls_are_no_trouble(tmp_path: Path, table: pa.Table) -
 def test_text_files_do_not_tell(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("k\n1\n2\n")
 
-    assert rows_per_group(open_source(str(tmp_path), LISTING), ["k"], 1 << 30) is None
+    assert rows_of_group(tmp_path) is None
 
 
 @pytest.mark.parametrize(

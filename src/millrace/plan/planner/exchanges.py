@@ -67,8 +67,9 @@ class PlanLimits:
     result_split_bytes_target: int = 64 * MIB
     reduced_rows_min: int = 1_000_000
     """A side of a join with fewer rows, about, is never reduced by the keys of the other one."""
-    many_to_a_group: Callable[[FileSource, tuple[str, ...]], bool] = lambda _source, _keys: True
-    """Whether a task has many rows to a group of these columns of a source."""
+    many_to_a_group: Callable[[FileSource, tuple[str, ...], int], bool] = lambda *_: True
+    """Whether a task has many rows to a group of these columns of a source, or one group has much
+    more than its part of so many partitions."""
     matching_files: MatchingFiles = lambda source, _condition: source
     """Leaves out files by the names of their folders."""
 
@@ -230,13 +231,15 @@ def _place_aggregate(node: Aggregate, sizes: PlanLimits) -> Node:
     if brings_together(node.child.output_placement, node.keys):
         return node
     placement: Placement
+    partitions = 1
     if node.keys:
-        placement = ByHash(node.keys, sizes.partitions(scanned_bytes(node)))
+        partitions = sizes.partitions(scanned_bytes(node))
+        placement = ByHash(node.keys, partitions)
         why = "rows of a group must meet"
     else:
         placement = GATHER
         why = "one row is made of all rows"
-    if node.mergeable and _worth_partial(node, sizes):
+    if node.mergeable and _worth_partial(node, sizes, partitions):
         return FinalAggregate(Exchange(_partial_aggregate(node), placement, why), node)
     return replace(node, child=Exchange(node.child, placement, why))
 
@@ -259,10 +262,10 @@ def _partial_aggregate(node: Aggregate) -> Node:
     return PartialAggregate(expand, node.keys, node.aggregates)
 
 
-def _worth_partial(node: Aggregate, sizes: PlanLimits) -> bool:
+def _worth_partial(node: Aggregate, sizes: PlanLimits, partitions: int) -> bool:
     """Whether partial aggregates pay off: not if nearly every row is a group of its own."""
     scanned = _scanned(node.child, node.keys)
-    return scanned is None or sizes.many_to_a_group(*scanned)
+    return scanned is None or sizes.many_to_a_group(*scanned, partitions)
 
 
 def _scanned(node: Node, names: tuple[str, ...]) -> tuple[FileSource, tuple[str, ...]] | None:
