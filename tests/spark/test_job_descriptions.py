@@ -23,6 +23,14 @@ def described(spark: SparkSession) -> list[str]:
     return [text.get() for text in reversed(texts) if text.isDefined()]
 
 
+def groups(spark: SparkSession) -> list[str]:
+    """The groups of all jobs so far, oldest first."""
+    store = spark.sparkContext._jsc.sc().statusStore()
+    jobs = store.jobsList(None)
+    found = [jobs.apply(n).jobGroup() for n in range(jobs.size())]
+    return [group.get() for group in reversed(found) if group.isDefined()]
+
+
 @pytest.fixture
 def ws(spark: SparkSession, tmp_path: Path) -> mr.Workspace:
     assert not is_connect(spark), "on Connect the server words descriptions: run it on classic"
@@ -37,7 +45,7 @@ def ws(spark: SparkSession, tmp_path: Path) -> mr.Workspace:
 def test_each_stage_of_a_query_is_named_on_sparks_page(
     spark: SparkSession, ws: mr.Workspace, tmp_path: Path
 ) -> None:
-    before = len(described(spark))
+    before, groups_before = len(described(spark)), len(groups(spark))
     orders, customers = (ws.read_parquet(tmp_path / name) for name in ("orders", "customers"))
 
     assert orders.join(customers, on="id", how="full").to_arrow().num_rows == 6
@@ -47,6 +55,8 @@ def test_each_stage_of_a_query_is_named_on_sparks_page(
         "millrace: orders join customers, stage 2 of 3, 2 tasks",
     ]
     assert described(spark)[-1].startswith("millrace: orders join customers, stage 3 of 3")
+    (run,) = [run.query_id for run in ws.runs()]
+    assert set(groups(spark)[groups_before:]) == {f"millrace run {run} stage {n}" for n in range(3)}
 
 
 def test_a_saved_dataframe_and_a_shuffle_are_named_too(

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import millrace as mr
+from millrace.spark.versions.spark_versions import READ_LIMITS, has
 from millrace.transport.owner import owner_endpoint
 from millrace.workspace import runtime_of
 
@@ -151,7 +152,11 @@ def start_and_read(start: Callable[[], StreamingQuery]) -> StreamingQuery:
         if not query.isActive:
             assert TOO_BUSY in str(query.exception()), query.exception()
             query = start()
-        return any(each["numInputRows"] for each in query.recentProgress)
+        shown = [each for each in query.recentProgress if each["numInputRows"]]
+        if shown and has(READ_LIMITS):
+            latest = json.loads(shown[-1]["sources"][0]["latestOffset"])
+            assert {"checkpoint", "journals", "lagRows"} <= latest.keys()
+        return bool(shown)
 
     wait_until(has_shown, "nothing was shown")
     return query

@@ -105,6 +105,7 @@ def test_limits_hold_also_for_what_comes_while_a_batch_from_before_is_read_again
     options = parse({"path": ws.path, "read": READ_JSON, "maxRowsPerTrigger": "13"}, "stream")
     reader = LimitedStreamReader(options, stream_schema(options))
     try:
+        assert reader.reportLatestOffset() is None
         assert reader.partitions({"checkpoint": 0}, {"checkpoint": 0}) == []
         assert reader._session is not None
         ends = [0]
@@ -112,6 +113,11 @@ def test_limits_hold_also_for_what_comes_while_a_batch_from_before_is_read_again
             pay(ws, number)
             ends.append(settle(reader._session, ends[-1]))
         limit = reader.getDefaultReadLimit()
+        shown = reader.reportLatestOffset()
+        assert shown is not None
+        assert (shown["checkpoint"], shown["pendingHints"]) == (ends[4], 0)
+        # Each of four payments has three rows in each journal, and nothing is committed.
+        assert shown["lagRows"] == 4 * 3 * shown["journals"]
         found = reader.latestOffset({"checkpoint": 0}, limit)
         assert found == {"checkpoint": ends[2]}
         assert reader.latestOffset(found, limit) == {"checkpoint": ends[4]}

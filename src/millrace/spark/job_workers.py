@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.config import Config
 from millrace.errors import JournalUnknown, MillraceError, SparkGone, TaskFailed, UserError
+from millrace.log_lines import current_ids, take_ids
 from millrace.pipeline.run.job_run import JOB_STOP_MS_MAX
 from millrace.pipeline.run.worker_orders import WorkerGroup, WorkerOrder, spent_on, waves
 from millrace.pipeline.worker.worker_task import JOB_YIELD_MS, RESULT_SCHEMA, worker_task
@@ -50,6 +51,7 @@ class SparkWorkerPool:
     ) -> None:
         """`deaths` counts the calls that ended a worker: these ends are no failures of Spark."""
         self._config, self._hops, self._deaths = config, order.hops, deaths
+        self._log_ids = current_ids()
         self._ending = threading.Event()
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
@@ -103,6 +105,7 @@ class SparkWorkerPool:
 
     def _guard(self, *group: Any) -> None:  # noqa: ANN401 - those of `_keep_running`
         """Record the error of a thread that dies: the run would wait for its workers forever."""
+        take_ids(self._log_ids)
         try:
             self._keep_running(*group)
         except Exception as error:  # noqa: BLE001 - raised by the run

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import MillraceError, SparkGone, TaskFailed
+from millrace.log_lines import current_ids, take_ids
 
 Result = TypeVar("Result")
 _POLL_S: Final = 0.1
@@ -56,6 +57,7 @@ def call_spark(
     outcome: dict[str, Any] = {}
 
     def run() -> None:
+        take_ids(ids)
         try:
             outcome["result"] = work()
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
@@ -63,6 +65,7 @@ def call_spark(
 
     limit_s = ms(config.gone_after) / 1000
     began = time.monotonic()
+    ids = current_ids()
     thread = threading.Thread(target=run, name="millrace-spark-call", daemon=True)
     thread.start()
     try:

@@ -22,6 +22,7 @@ from millrace import errors
 from millrace.config import Config
 from millrace.errors import MillraceError, TaskFailed
 from millrace.execute.task_runner import SharedWork, TaskTry, TaskWork, Watch, never_stop
+from millrace.log_lines import current_ids
 from millrace.spared_work import spare_collections
 from millrace.spark.session import master, slots, slots_of_executor
 from millrace.spark.shipping.function_shipping import map_numbers, map_shares, pack_shares
@@ -182,14 +183,27 @@ def _run_plain(
 def describe_jobs(spark: SparkSession, title: str) -> None:
     """Name the jobs that this thread starts from now on, as Spark's page shows them.
 
+    Their group is the run and stage of a query, or the job and its run: `cancelJobGroup` ends it.
+
     On Connect the server words the descriptions itself. There the name is a tag of the jobs, and
     has no commas, which tags cannot have.
     """
-    text = f"millrace: {title}"
+    text, group = f"millrace: {title}", _job_group()
     if is_connect(spark):
         spark.addTag(text.replace(",", ";"))
+        if group:
+            spark.addTag(group.replace(",", ";"))
+    elif group:
+        spark.sparkContext.setJobGroup(group, text, interruptOnCancel=False)
     else:
         spark.sparkContext.setJobDescription(text)
+
+
+def _job_group() -> str:
+    """The run and stage, or the job, that this thread works for; empty if it is neither."""
+    ids = current_ids()
+    names = [f"{name} {ids[name]}" for name in ("job", "run", "stage") if name in ids]
+    return " ".join(["millrace", *names]) if names else ""
 
 
 def from_task(error: BaseException) -> BaseException:

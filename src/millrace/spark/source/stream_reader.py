@@ -79,6 +79,13 @@ class CoordinatedStreamReader(DataSourceStreamReader):
         if self._session is not None:
             self._session.commit(int(end[CHECKPOINT]))
 
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's, since 4.2
+        """What `StreamingQueryProgress` shows as the latest offset."""
+        # A query does not end because its progress cannot be shown.
+        with contextlib.suppress(MillraceError):
+            return None if self._session is None else self._session.progress()
+        return None
+
     # Rows.
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One for each member."""

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -29,6 +30,9 @@ from millrace.transport.streams.stream_server import (
     tell,
 )
 from millrace.wakeup import WorkerThread, join, within
+
+_SHOWN_JOURNALS_MAX: Final = 10_000
+"""Of more journals the progress of a query shows no sums: they would be made with every batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +181,22 @@ class StreamSession:
         group = f"reads/{self._read.name}"
         positions = self._workspace.broker.positions([(group, name) for name in names])
         return {position.journal: position.end for position in positions}
+
+    def progress(self) -> dict[str, int]:
+        """What Spark's progress shows of the read; of very many journals, the checkpoint alone."""
+        journals = journals_for(self._read, self._workspace.broker.watch(-1).journals)
+        names = sorted({journal.name for _, journal in journals})
+        found = {"checkpoint": self.newest(), "journals": len(names)}
+        if len(names) > _SHOWN_JOURNALS_MAX:
+            return found
+        group = f"reads/{self._read.name}"
+        positions = self._workspace.broker.positions([(group, name) for name in names])
+        status = self._session.status()
+        return found | {
+            "lagRows": sum(position.backlog for position in positions),
+            "pendingHints": len(status.waiting),
+            "queueBytes": sum(status.disk_bytes),
+        }
 
     @property
     def quiet_s(self) -> float:
