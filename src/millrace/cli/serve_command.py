@@ -119,7 +119,7 @@ def serve(
 
 def _own(owned: OwnedWorkspace, stop: WakeUp) -> Owner | None:
     """Become the owner; where any host may be the next one, wait for its turn."""
-    while owned.take_over is not None:
+    while owned.takeover is not None:
         try:
             return Owner.open(owned)
         except AlreadyOwned:

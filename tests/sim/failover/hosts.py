@@ -16,6 +16,7 @@ from typing import Any
 from millrace.config import Config
 from millrace.errors import BrokerStopped, MillraceError, PeerGone
 from millrace.journal.book_broker import Times
+from millrace.journal.ledger_log.loaded_log import LoadedLog
 from millrace.journal.ledger_log.log_broker import LogBroker
 from millrace.journal.ledger_log.store_log import StoreLog
 from millrace.storage.local import LocalStore
@@ -33,6 +34,8 @@ CONFIG = Config(
     ledger_retry_ms_max=1000,
     journal_small_bytes_max=200,
 )
+LOADS_AHEAD = 0.5
+"""How often a look at a silent owner loads its log."""
 LEASE_S = owner_life.lease_s(CONFIG)
 START_S = 1_700_000_000
 HERE = ("path", "root", "spill_folder", "payload_folder", "each", "ahead", "workspace_id", "probe")
@@ -126,6 +129,8 @@ class Host:
         self._offset_s = random.uniform(0, 1e6)
         self.wall_jump_s = 0.0
         self.watch = LifeWatch(CONFIG, now=self.steady_s)
+        self.ahead: LoadedLog | None = None
+        """What it loaded of the log while the owner was silent."""
         self.broker: LogBroker | None = None
         self.life: OwnerLife | None = None
         self.beats_at = 0.0
@@ -146,6 +151,7 @@ class Host:
         try:
             sign = read_sign(self.store)
             if not self.watch.is_over(sign) and not is_hasty:
+                self._look_ahead()
                 return
             broker = self.watch.open(sign, self._open)
             if self._random.random() < 0.1:
@@ -159,11 +165,24 @@ class Host:
         self.broker, self.life = broker, life
         self.beats_at = self._time.now + LEASE_S / owner_life.SIGNS_PER_LEASE
 
+    def _look_ahead(self) -> None:
+        """Load the log, which may be replaced, trimmed and continued before it is opened."""
+        if self.ahead is None and self.watch.is_silent() and self._random.random() < LOADS_AHEAD:
+            self.ahead = LoadedLog.ahead(StoreLog(self.store, FOLDER, CONFIG))
+
     def _open(self, known_end: int, epoch_seen: int | None) -> LogBroker:
-        log = StoreLog(self.store, FOLDER, CONFIG)
+        ahead, self.ahead = self.ahead, None
+        log = StoreLog(self.store, FOLDER, CONFIG) if ahead is None else ahead.log
         wall = Times(lambda: int((START_S + self._time.now + self.wall_jump_s) * 1e9))
         return LogBroker.open_log(
-            self.store, FOLDER, log, CONFIG, times=wall, known_end=known_end, epoch_seen=epoch_seen
+            self.store,
+            FOLDER,
+            log,
+            CONFIG,
+            times=wall,
+            known_end=known_end,
+            epoch_seen=epoch_seen,
+            ahead=ahead,
         )
 
     def live(self) -> None:
@@ -182,4 +201,7 @@ class Host:
         """The process dies, or gives up; nobody hears of it."""
         if self.broker is not None:
             self.broker._log_ledger.close()
+        if self.ahead is not None:
+            self.ahead.close()
+        self.ahead = None
         self.broker = self.life = None

@@ -24,6 +24,7 @@ from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.journal.embedded.row_storage import SEGMENTS, RowStorage
 from millrace.journal.embedded.segment_disk import LocalDisk
 from millrace.journal.ledger_log.decision_log import DecisionLog
+from millrace.journal.ledger_log.loaded_log import LoadedLog
 from millrace.journal.ledger_log.log_ledger import LogLedger
 from millrace.journal.ledger_log.store_disk import StoreDisk
 from millrace.journal.ledger_log.whole_files import BucketStorage, WholeFileStorage
@@ -90,6 +91,7 @@ class LogBroker(EmbeddedBroker):
         accept_loss: AcceptLoss = False,
         known_end: int = 0,
         epoch_seen: int | None = None,
+        ahead: LoadedLog | None = None,
     ) -> Self:
         """Open the journals in a folder of a store, as their owner from now on.
 
@@ -102,12 +104,18 @@ class LogBroker(EmbeddedBroker):
             accept_loss: see `millrace.open`.
             known_end: a record that is known to have been in the log.
             epoch_seen: leave an owner with a higher epoch than this in place: `NewerOwner`.
+            ahead: the log, loaded earlier; it is closed with the broker.
         """
         waiting = min(config.journal_waiting_total_bytes_max, config.ledger_waiting_bytes_max)
         config = replace(config, journal_waiting_total_bytes_max=waiting)
         with contextlib.ExitStack() as opened:
             ledger = LogLedger(
-                log, config, accept_loss=accept_loss, known_end=known_end, epoch_seen=epoch_seen
+                log,
+                config,
+                accept_loss=accept_loss,
+                known_end=known_end,
+                epoch_seen=epoch_seen,
+                ahead=ahead,
             )
             opened.callback(ledger.close)
             content = ledger.load()

@@ -28,12 +28,10 @@ from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.journal.embedded.ledger.table_reader import TableReader
 from millrace.journal.ledger_log import log_records, replica
 from millrace.journal.ledger_log.decision_log import Added, DecisionLog, LogSnapshot, Taken
+from millrace.journal.ledger_log.loaded_log import LoadedLog
 from millrace.journal.ledger_log.log_records import LogRecord, OwnerOpening
-from millrace.storage.scratch import own_folder, scratch_folder
 from millrace.wakeup import WorkerThread, still_running
 
-_REPLICA: Final = "ledger-"
-_TABLES: Final = "ledger.sqlite"
 _OPENING_TRIES: Final = 16
 _log: Final = logging.getLogger(__name__)
 
@@ -57,24 +55,26 @@ class LogLedger(TableReader):
         accept_loss: AcceptLoss = False,
         known_end: int = 0,
         epoch_seen: int | None = None,
+        ahead: LoadedLog | None = None,
     ) -> None:
         """Open a log, under the next epoch.
 
         `known_end` is a record that is known to have been in the log. With `epoch_seen`, an owner
-        of a higher epoch that there is by now is left in place: `NewerOwner`.
+        of a higher epoch that there is by now is left in place: `NewerOwner`. `ahead` is this log,
+        loaded earlier.
         """
         self._log = log
         self._config = config
         self._resources = contextlib.ExitStack()
         self._making: WorkerThread | None = None
         self._closing = threading.Lock()
-        self._resources.callback(log.close)
+        loaded = LoadedLog(log) if ahead is None else ahead
+        self._resources.callback(loaded.close)
         try:
-            log.prepare()
-            self._folder = self._resources.enter_context(scratch_folder(own_folder(), _REPLICA))
-            self._path = os.path.join(self._folder, _TABLES)
-            self._writer, self._position = replica.build(log, self._path)
-            self._resources.callback(self._writer.close)
+            if ahead is not None:
+                ahead.catch_up()
+            self._folder, self._path = loaded.folder, loaded.path
+            self._writer, self._position = loaded.tables, loaded.position
             self._readers = ReadingConnections(self._path, is_read_only=False)
             self.loss = replica.lost(log.name, self._position, known_end)
             """What was missing, and is accepted; None if the log is whole."""

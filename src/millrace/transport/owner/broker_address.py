@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millrace.config import Config
@@ -24,11 +25,12 @@ from millrace.transport.agent.agent_launch import own_host
 from millrace.transport.flight.tls import own_certificate
 from millrace.transport.owner.journal_owner import OwnedWorkspace, OwnerUpkeep
 from millrace.transport.owner.owner_endpoint import READ_ONLY
-from millrace.transport.owner.owner_life import LifeWatch, OpenLog
+from millrace.transport.owner.owner_life import LifeWatch
 
 if TYPE_CHECKING:
     from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
     from millrace.journal.ledger_log.decision_log import DecisionLog
+    from millrace.journal.ledger_log.loaded_log import LoadedLog
     from millrace.journal.ledger_log.log_broker import LogBroker
 
 EMBEDDED: Final = "embedded"
@@ -133,33 +135,59 @@ def decision_log(store: Store, workspace_id: str, ledger: str, config: Config) -
     return PostgresLog(ledger, workspace_id, config)
 
 
-def _log_opener(
-    store: Store, workspace_id: str, ledger: str, config: Config, accept_loss: AcceptLoss
-) -> OpenLog:
-    """How to take journals over whose ledger is a log."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Takeover:
+    """See `LogTakeover`."""
 
-    def take_over(known_end: int, epoch_seen: int | None) -> LogBroker:
+    store: Store
+    workspace_id: str
+    ledger: str
+    config: Config
+    accept_loss: AcceptLoss
+
+    def load(self) -> LoadedLog | None:
+        """See `LogTakeover.load`."""
+        from millrace.journal.ledger_log.loaded_log import LoadedLog  # noqa: PLC0415 - see above
+
+        if not self._is_noted():
+            return None
+        if self.ledger != FILES:
+            self.store.probe()
+        return LoadedLog.ahead(self._log())
+
+    def open(self, known_end: int, epoch_seen: int | None, ahead: LoadedLog | None) -> LogBroker:
+        """See `LogTakeover.open`."""
         from millrace.journal.ledger_log.log_broker import LogBroker  # noqa: PLC0415 - see above
 
-        log = decision_log(store, workspace_id, ledger, config)
-        if isinstance(store, LocalStore):
-            store.path(FOLDER)  # A link that leads elsewhere is refused.
-        is_noted = recorded_ledger(store) == _without_password(ledger)
-        if not is_noted or ledger != FILES:
-            store.probe()  # Otherwise the log does, while it is read.
-        if not is_noted and not record_home(store, workspace_id, EMBEDDED, ledger):
-            resolve_ledger(store, EMBEDDED, ledger)  # Another process was first.
+        if ahead is None:
+            self._prepare()
         return LogBroker.open_log(
-            store,
+            self.store,
             FOLDER,
-            log,
-            config,
-            accept_loss=accept_loss,
+            self._log() if ahead is None else ahead.log,
+            self.config,
+            accept_loss=self.accept_loss,
             known_end=known_end,
             epoch_seen=epoch_seen,
+            ahead=ahead,
         )
 
-    return take_over
+    def _prepare(self) -> None:
+        """See that the place of the log is the workspace's, and is known as that."""
+        store, ledger = self.store, self.ledger
+        if isinstance(store, LocalStore):
+            store.path(FOLDER)  # A link that leads elsewhere is refused.
+        is_noted = self._is_noted()
+        if not is_noted or ledger != FILES:
+            store.probe()  # Otherwise the log does, while it is read.
+        if not is_noted and not record_home(store, self.workspace_id, EMBEDDED, ledger):
+            resolve_ledger(store, EMBEDDED, ledger)  # Another process was first.
+
+    def _is_noted(self) -> bool:
+        return recorded_ledger(self.store) == _without_password(self.ledger)
+
+    def _log(self) -> DecisionLog:
+        return decision_log(self.store, self.workspace_id, self.ledger, self.config)
 
 
 def opener(
@@ -334,7 +362,13 @@ def owned_workspace(
         port=port,
         certificate=own_certificate(os.environ),
         joins_only=joins_only,
-        take_over=_log_opener(store, workspace_id, resolved, config, accept_loss)
+        takeover=_Takeover(
+            store=store,
+            workspace_id=workspace_id,
+            ledger=resolved,
+            config=config,
+            accept_loss=accept_loss,
+        )
         if is_log
         else None,
         watch=LifeWatch(config),

@@ -137,9 +137,15 @@ class Election:
                     if time.monotonic() >= until:
                         raise self._hangs(str(error)) from error
                 else:
+                    self._workspace.ahead.drop()  # Another process took over, or the owner is back.
                     self._check_broker(owner_endpoint.read(self._store))
                     return link
             time.sleep(_POLL_S)
+
+    def close(self) -> None:
+        """Let go of connections, and of what was loaded for a takeover."""
+        self._workspace.ahead.drop()
+        self.joining.flight.close()
 
     def _join(self, until: float, epoch_min: int, served_at: str | None) -> OwnerLink:
         """Join; wait for the owner that stays while it is started again."""
@@ -221,7 +227,7 @@ def own_or_join_later(
 
     def close() -> None:
         for election in made:
-            election.joining.flight.close()
+            election.close()
 
     return JoinedBroker.of(OwnerCaller(connect, config, before=before, close=close))
 

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Self
 
 from millrace.config import Config
@@ -34,8 +35,15 @@ from millrace.transport.agent.agent_launch import LOOPBACK
 from millrace.transport.flight.guarded_server import ListenAddress
 from millrace.transport.flight.tls import Certificate
 from millrace.transport.owner import owner_endpoint
+from millrace.transport.owner.log_ahead import LogAhead
 from millrace.transport.owner.owner_endpoint import OwnerEndpoint
-from millrace.transport.owner.owner_life import LifeWatch, OpenLog, OwnerLife, read_sign
+from millrace.transport.owner.owner_life import (
+    LifeWatch,
+    LogTakeover,
+    OwnerLife,
+    lease_s,
+    read_sign,
+)
 from millrace.transport.owner.owner_server import OwnerIdentity, OwnerServer
 from millrace.wakeup import WakeUp, WorkerThread, still_running, within
 
@@ -74,9 +82,11 @@ class OwnedWorkspace:
     certificate: Certificate | None = None
     joins_only: bool = False
     """Never become the owner: no client could reach this process."""
-    take_over: OpenLog | None = None
+    takeover: LogTakeover | None = None
     """Opens journals whose log decides who owns them."""
     watch: LifeWatch = field(default_factory=lambda: LifeWatch(Config()))
+    ahead: LogAhead = field(default_factory=LogAhead)
+    """The log of an owner that is silent, which is loaded while it is watched."""
     upkeep: OwnerUpkeep | None = None
     """Called now and then in a thread of its own, to remove what is no longer kept."""
 
@@ -109,7 +119,7 @@ class Owner:
         self._home = home
         self._is_there = self._home.is_there()
         self._life: OwnerLife | None = None
-        if workspace.take_over is not None:
+        if workspace.takeover is not None:
             life = (self._store, broker, identity.instance, workspace.config, self._stop)
             self._life = OwnerLife(*life, self._restore_address)
         self.server = OwnerServer(
@@ -153,7 +163,7 @@ class Owner:
         store = store_at(workspace.path, workspace.config)
         lock: int | None = None
         broker: Broker | None = None
-        if workspace.take_over is None:
+        if workspace.takeover is None:
             path = store.path(owner_endpoint.LOCK_FILE)
             with storage_errors(f"locking {path}"):
                 lock = folder_lock.lock(path)
@@ -276,20 +286,25 @@ class Owner:
 
 def _opening(workspace: OwnedWorkspace, store: Store) -> Callable[[], Broker]:
     """How to open the journals; `AlreadyOwned` while the log's owner lives."""
-    take_over = workspace.take_over
-    if take_over is None:
+    takeover, watch = workspace.takeover, workspace.watch
+    if takeover is None:
         if owner_endpoint.read(store) is None:
             return workspace.open_broker
         return _after_a_kill(workspace.path, workspace.open_broker)
     sign = read_sign(store)
-    if not workspace.watch.is_over(sign):
+    if not watch.is_over(sign):
+        if watch.is_silent():
+            workspace.ahead.begin(takeover.load)
+        else:
+            workspace.ahead.drop()
         raise AlreadyOwned(
             f"another process owns the journals of {workspace.path}\n"
             "  to fix: join it; this process can take over when it is silent for `owner_lease`"
         )
 
     def open_log() -> Broker:
-        return workspace.watch.open(sign, take_over)
+        ahead = workspace.ahead.take(lease_s(workspace.config))
+        return watch.open(sign, partial(takeover.open, ahead=ahead))
 
     return open_log if sign is None or sign.is_ended else _after_a_kill(workspace.path, open_log)
 

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -27,6 +27,7 @@ from millrace.storage.store import Store
 from millrace.wakeup import WakeUp, WorkerThread
 
 if TYPE_CHECKING:
+    from millrace.journal.ledger_log.loaded_log import LoadedLog
     from millrace.journal.ledger_log.log_broker import LogBroker
 
 SIGN_FILE: Final = "owner.alive"
@@ -34,6 +35,16 @@ SIGNS_PER_LEASE: Final = 4
 OpenLog = Callable[[int, int | None], "LogBroker"]
 """Opens a log, given a record that was in it, and the epoch of the owner that may be replaced."""
 _log: Final = logging.getLogger(__name__)
+
+
+class LogTakeover(Protocol):
+    """How a log is taken over: loaded while its owner is silent, then opened."""
+
+    def load(self) -> LoadedLog | None:
+        """Load the log; None if there is none yet."""
+
+    def open(self, known_end: int, epoch_seen: int | None, ahead: LoadedLog | None) -> LogBroker:
+        """See `OpenLog`; `ahead` is what `load` gave."""
 
 
 def steady_s() -> float:
@@ -87,6 +98,10 @@ class LifeWatch:
             self._seen, self._since = seen, self.now()
             return False
         return self.now() - self._since >= lease_s(self.config)
+
+    def is_silent(self) -> bool:
+        """Whether the sign that was last judged has missed its time; its owner may be gone."""
+        return self._seen is not None and self.now() - self._since >= lease_s(self.config) / 2
 
     def open(self, sign: OwnerSign | None, open_log: OpenLog) -> LogBroker:
         """Open the log of an owner whose life is over.
