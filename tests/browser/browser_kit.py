@@ -56,6 +56,10 @@ class BrowserError(Exception):
     """A call that the browser refused."""
 
 
+TAB, ENTER = "\ue004", "\ue007"
+"""Keys, as WebDriver names them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Browser:
     """One window of a browser. Everything that it asked for is remembered."""
@@ -93,6 +97,13 @@ class Browser:
     def click(self, selector: str) -> None:
         script = "document.querySelector(arguments[0]).click()"
         self.run(script, selector)
+
+    def press(self, *keys: str) -> None:
+        """Press keys, one after the other, as a user does."""
+        for key in keys:
+            pair = [{"type": kind, "value": key} for kind in ("keyDown", "keyUp")]
+            moves = {"actions": [{"type": "key", "id": "keyboard", "actions": pair}]}
+            self.call("POST", "/actions", moves)
 
     def table(self, label: str) -> list[dict[str, str]]:
         """The rows of the table in the region of this name, by the heads of its columns."""

@@ -57,6 +57,12 @@ def test_a_job_that_is_killed_while_the_page_is_open_goes_on_being_shown(
             assert time.monotonic() < until
             time.sleep(0.3)
 
+        given = os.environ.get("MILLRACE_PICTURES")
+        picture = (ROOT / given if given else tmp_path) / "job-live.png"
+        if given:
+            window.wait_for("document.querySelector('[aria-label=\"Time of workers\"]')")
+        window.resize(1120, 760)
+        window.picture(picture, whole=True)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 

@@ -23,6 +23,7 @@ PAGES = {
     "jobs": "/jobs",
     "job": "/jobs/reviews",
     "step": "/jobs/reviews/steps/review",
+    "retry": "/jobs/reviews/retry",
     "journals": "/journals",
     "journal": "/journal/shop/north",
     "reads": "/reads",
@@ -30,18 +31,6 @@ PAGES = {
     "workspace": "/workspace",
     "ask": "/ask?q=SELECT+run,+state,+seconds,+rows+FROM+runs",
 }
-IN_DOCS = (
-    "overview",
-    "run",
-    "stage",
-    "compare",
-    "job",
-    "step",
-    "journal",
-    "read",
-    "workspace",
-    "ask",
-)
 WIDTHS = (390, 768, 1280, 2560)
 
 
@@ -135,8 +124,20 @@ def test_numbers_of_the_job_are_those_of_its_status(
         told = [number(row[head]) for head in ("rows in", "rows out", "backlog", "errors")]
         assert told == [step.rows_in, step.rows_out, step.backlog, step.errors]
         assert row["calls"] == ("" if step.calls is None else f"{step.calls:,}")
+        assert row["dollars"] == ("$0.0721" if step.name == "review" else "")
     errors = {row["error"]: number(row["rows"]) for row in window.table("Errors")}
     assert errors == {"ValueError": 6, "TimeoutError": 3}
+
+
+def test_a_step_says_what_its_calls_took_and_raised(window: Browser, url: str) -> None:
+    window.open(f"{url}/jobs/reviews/steps/review")
+
+    raised = {row["error"]: number(row["calls"]) for row in window.table("Errors of calls")}
+    ended = window.table("Calls that ended")
+
+    assert raised == {"ValueError": 12, "TimeoutError": 6}, "each is tried twice"
+    assert {row["model"] for row in ended} <= {"stand-in-1", ""}
+    assert "Latency of the last 249 calls" in window.text()
 
 
 def test_a_journal_shows_rows_by_offset_time_and_value(window: Browser, url: str) -> None:
@@ -182,8 +183,8 @@ def test_pictures_of_the_pages(window: Browser, url: str, tmp_path: Path) -> Non
     folder = ROOT / given if given else tmp_path
     folder.mkdir(parents=True, exist_ok=True)
     window.resize(1120, 760)
-    for name in IN_DOCS:
-        window.open(url + PAGES[name])
+    for name, page in PAGES.items():
+        window.open(url + page)
         window.wait_for(
             "document.querySelector('h1') && !document.querySelector('[hx-trigger=load]')"
         )
@@ -195,4 +196,4 @@ def test_pictures_of_the_pages(window: Browser, url: str, tmp_path: Path) -> Non
     window.resize(390, 760)
     window.open(url + PAGES["job"])
     window.picture(folder / "job-390.png", whole=False)
-    assert len(list(folder.glob("*.png"))) >= len(IN_DOCS) + 2
+    assert len(list(folder.glob("*.png"))) >= len(PAGES) + 2

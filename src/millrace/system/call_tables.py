@@ -6,7 +6,6 @@ its totals have beyond those of the record before it, and their sums are the tot
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_record import JobPart
 from millrace.pipeline.paid import call_records, charges
 from millrace.pipeline.paid.spend import NANO_USD
-from millrace.pipeline.report.job_counts import last_calls, units_of
+from millrace.pipeline.report.job_counts import units_of
 from millrace.system.job_reading import SeenJob, all_stored, names_asked, seen_job
 from millrace.system.job_tables import JOB, STEP
 from millrace.system.resting_workspace import RestingWorkspace
@@ -83,17 +82,6 @@ def last_call_rows(job: SeenJob, step: str | None, limit: int) -> pa.Table:
         young.append(_call_table(name, step_name, info, stored.slice(old), known))
     rows = pa.concat_tables([CALLS.schema.empty_table(), *young])
     return rows.sort_by([("at", "descending")]).slice(0, limit)
-
-
-def dollars_by_step(job: SeenJob) -> dict[str, float]:
-    """What the calls of each step have cost; steps whose calls cost nothing are left out."""
-    units = list(call_journals(job))
-    names = [hops.calls_journal(job.record.job, part.name, info.id) for part, info in units]
-    positions = job.journals.positions([(f"{hops.ROOT}/{job.record.job}", n) for n in names])
-    records, nano_usd = last_calls(job.journals, positions), Counter[str]()
-    for (part, _), name in zip(units, names, strict=True):
-        nano_usd[part.name] += records[name].totals.nano_usd if name in records else 0
-    return {step: amount / NANO_USD for step, amount in nano_usd.items() if amount}
 
 
 def _totals(stored: pa.Table) -> _Totals:
@@ -232,8 +220,7 @@ _CALL_WORDS: Final = {
 _OWN: Final = ("at_us", "epoch", "calls")
 CALLS: Final = SystemTable(
     name="calls",
-    about="Records of paid calls, each written before its calls are made. Sums of `made` and "
-    "`usd` are exact: the first record that is kept has what was made before it too.",
+    about="Records of paid calls, each written before its calls are made.",
     keys=("job", "step"),
     columns=(
         JOB,
@@ -242,8 +229,16 @@ CALLS: Final = SystemTable(
         Column("record", NUMBER, "The offset of this record in the journal of records."),
         Column("at", TIME, "When it was written."),
         Column("epoch", NUMBER, "The epoch of the worker's lease."),
-        Column("made", NUMBER, "Calls that the record before it did not have: new ones."),
-        Column("usd", RATIO, "Dollars that calls cost since the record before it."),
+        Column(
+            "made",
+            NUMBER,
+            "Calls that the record before it did not have; of the first one kept, all so far.",
+        ),
+        Column(
+            "usd",
+            RATIO,
+            "Dollars that calls cost since the record before it; of the first one, all so far.",
+        ),
         Column("open", NUMBER, "Calls that are recorded and have no outcome yet."),
         *_recorded([name for name in call_records.SCHEMA.names if name not in _OWN]),
     ),

@@ -113,7 +113,7 @@ def all_stored(
 def status_of_job(workspace: RestingWorkspace, name: str) -> JobStatus:
     """How far a job is."""
     with seen_job(workspace, name) as job:
-        return job_status(job.journals, name)
+        return job_status(job.journals, name, has_groups=False)
 
 
 def runner_of(job: SeenJob) -> str | None:

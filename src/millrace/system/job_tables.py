@@ -57,7 +57,7 @@ def _steps(workspace: RestingWorkspace, asked: Asked) -> pa.Table:
     rows: list[dict[str, Any]] = []
     for name in names_asked(workspace, asked):
         with seen_job(workspace, name) as job:
-            status = job_status(job.journals, name)
+            status = job_status(job.journals, name, has_groups=False)
         rows += [step_row(name, job.record.part(step.name), step) for step in status.steps]
     return table_of(rows, STEPS.columns)
 

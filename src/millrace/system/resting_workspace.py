@@ -44,6 +44,8 @@ class RestingWorkspace:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _kept: ExitStack = field(default_factory=ExitStack)
     _replica: LogReplica | None = None
+    _watching: threading.Lock = field(default_factory=threading.Lock)
+    """Apart from the other one: a database that is slow to say its end holds no page up."""
     _watched: DecisionLog | None = None
     _watched_end: int = 0
 
@@ -108,7 +110,7 @@ class RestingWorkspace:
         kept = self.journals_are_in()
         if not isinstance(kept, LogJournals) or kept.ledger == broker_address.FILES:
             return None
-        with self._lock:
+        with self._watching:
             if self._watched is None:
                 self._watched = broker_address.decision_log(
                     self.store, self.id, kept.ledger, self.config
@@ -119,10 +121,11 @@ class RestingWorkspace:
 
     def close(self) -> None:
         """Remove what was kept on this host's disk."""
-        with self._lock:
+        with self._watching:
             if self._watched is not None:
                 self._watched.close()
             self._watched = None
+        with self._lock:
             if self._replica is not None:
                 self._replica.close()
             self._replica = None

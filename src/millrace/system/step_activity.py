@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeVar
 from millrace.journal.core.values import Lease
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_events import JobEventKind
-from millrace.pipeline.core.job_record import JobPart
+from millrace.pipeline.core.job_record import TABLE_SINKS, JobPart
 from millrace.pipeline.paid import call_budget, pace
 from millrace.pipeline.paid.call_records import Held
 from millrace.pipeline.paid.pace import PaceRow
@@ -23,6 +23,7 @@ from millrace.system.resting_workspace import RestingWorkspace
 from millrace.text import counted, human_seconds
 
 _Row = TypeVar("_Row")
+_WRITES_FILES: Final = ("sink_parquet", *TABLE_SINKS)
 _AT_REST: Final[dict[State, str]] = {
     "failed": "the run failed",
     "held": "calls are in doubt: the run asks what to do with them",
@@ -140,7 +141,17 @@ def activity_of(
         return StepActivity("waiting", _lease_of_the_dead(mine), "warn")
     if limits:
         return StepActivity("waiting", "; ".join(limits), "warn")
+    if _gathers(job, status, part):
+        return StepActivity("waiting", "more rows may come: files are written large, or late")
     return StepActivity("waiting", "no worker has taken its rows: all slots are at other steps")
+
+
+def _gathers(job: SeenJob, status: JobStatus, part: JobPart | None) -> bool:
+    """Whether a step writes files, and those before it have rows to do yet."""
+    if part is None or part.kind not in _WRITES_FILES:
+        return False
+    before = job.record.before(part.name)
+    return any(other.backlog for other in status.steps if other.name in before)
 
 
 def _at_rest(status: JobStatus, step: StepReport, mine: Sequence[WorkerRow]) -> StepActivity:

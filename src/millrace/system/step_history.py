@@ -11,6 +11,7 @@ import numpy as np
 
 from millrace.journal.core.clocks import Clock, unix_ns_of
 from millrace.journal.core.row_format import CLOCK
+from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_record import JobPart
 from millrace.system.job_reading import SeenJob
 
@@ -53,19 +54,23 @@ def _made(
 
 
 def _in_journal(job: SeenJob, name: str, begin_us: int, grid: np.ndarray, reads: int) -> np.ndarray:
-    start, end = int(job.journals.start_offset(name)), int(job.journals.end_offset(name))
-    if end <= start:
-        return np.full_like(grid, float(start))
+    # Of a group that never commits, the backlog is the number of rows: offsets count ACKs too.
+    (whole,) = job.journals.positions([(f"{hops.ROOT}/{job.record.job}", name)])
+    start, end = int(whole.start), int(whole.end)
+    if end <= start or not whole.backlog:
+        return np.zeros_like(grid)
     times, counts = [], []
     for offset in np.unique(np.linspace(start, end - 1, min(reads, _READS_EACH)).astype(np.int64)):
         stored = job.journals.read(name, int(offset), rows_max=1).stored()
         if stored.num_rows and stored[CLOCK][0].as_py():
             at_us = unix_ns_of(Clock(stored[CLOCK][0].as_py())) / 1000
             times.append((at_us - begin_us) / 1e6)
-            counts.append(float(offset + 1))
+            counts.append(float(offset + 1 - start) * whole.backlog / (end - start))
     if not times:
         return np.zeros_like(grid)
+    # The last offset may be an ACK's, which has no time of its own.
+    counts[-1] = float(whole.backlog)
     # Clocks of several producers may be a little apart.
     ordered = np.maximum.accumulate(np.array(times))
-    made: np.ndarray = np.interp(grid, ordered, counts, left=float(start))
+    made: np.ndarray = np.interp(grid, ordered, counts, left=0.0)
     return made

@@ -12,7 +12,6 @@ from millrace.ids import QueryId
 from millrace.pipeline.report.job_report import StepReport
 from millrace.pipeline.run.job_status import JobStatus, job_status
 from millrace.storage import layout
-from millrace.system.call_tables import dollars_by_step
 from millrace.system.job_reading import (
     SeenJob,
     names_of_running_jobs,
@@ -153,8 +152,11 @@ class JobNow:
     states: Mapping[str, StepActivity]
     """What each step does, by name."""
     workers: Sequence[WorkerRow]
-    usd: Mapping[str, float]
-    """Dollars of each step that cost some."""
+
+    @property
+    def has_usd(self) -> bool:
+        """Whether calls of some step cost dollars."""
+        return any(step.usd for step in self.status.steps)
 
     def forecast(self, step: StepReport) -> StepForecast | None:
         """What the rest of a step will take, if its run goes on as it did; None if that is unknown.
@@ -163,20 +165,16 @@ class JobNow:
         """
         if self.status.state != "running" or not step.backlog or not step.rows_per_s:
             return None
-        usd = self.usd.get(step.name)
-        return StepForecast(
-            seconds=step.backlog / step.rows_per_s,
-            usd=None if usd is None or not step.rows_in else usd / step.rows_in * step.backlog,
-        )
+        return StepForecast(seconds=step.backlog / step.rows_per_s, usd=step.usd_left)
 
 
 def job_now(workspace: RestingWorkspace, job: SeenJob) -> JobNow:
     """What a job does now."""
-    status = job_status(job.journals, job.record.job)
+    # There may be very many charges: they are not read from end to end.
+    status = job_status(job.journals, job.record.job, has_groups=False)
     workers = workers_of(job, workspace.now_ms())
     return JobNow(
         status=status,
         states=activities_of(workspace, job, status, workers),
         workers=workers,
-        usd=dollars_by_step(job),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -113,6 +114,25 @@ def test_links_of_a_journal_keep_what_was_asked(
             "column": ["a&b"],
             "value": [value],
         }
+
+
+def test_a_journal_has_a_rate_once_its_rows_came_over_some_time(
+    workspace: mr.Workspace, resting: RestingWorkspace
+) -> None:
+    workspace.journals.create("n", pa.schema([("n", pa.int64())]))
+
+    def seen() -> tuple[float | None, bool]:
+        (row,) = journal_views.list_page(Look(resting))["rows"]
+        return row["rate"], row["last"] is not None
+
+    assert seen() == (None, False)
+    workspace.journals.append("n", pa.table({"n": list(range(50))}))
+    assert seen() == (None, True), "rows of one commit have no rate"
+    time.sleep(0.15)
+    workspace.journals.append("n", pa.table({"n": [1]}))
+    rate, _ = seen()
+    assert rate is not None
+    assert 0 < rate <= 51 / 0.15
 
 
 def test_a_change_is_marked_and_pages_share_a_look(

@@ -18,10 +18,11 @@ from millrace.pipeline.paid import call_records, charges
 from millrace.pipeline.paid.call_records import CallRecord, CallRecordKind, Totals
 from millrace.pipeline.paid.charges import CallCharge
 from millrace.pipeline.paid.spend import CallSpend, Spend
-from millrace.system.call_tables import CHARGES, dollars_by_step, last_call_rows, last_charge_rows
+from millrace.system.call_tables import CHARGES, last_call_rows, last_charge_rows
 from millrace.system.job_reading import seen_job
 from millrace.system.questions import SystemTables
 from millrace.system.resting_workspace import RestingWorkspace
+from millrace.system.workspace_now import job_now
 from millrace.workspace import runtime_of
 
 
@@ -86,7 +87,9 @@ def test_dollars_of_steps_are_asked_of_calls(tmp_path: Path, played: Played) -> 
 
     assert ask(tmp_path, question) == [{"step": "caption", "usd": 0.75, "made": 9}]
     with RestingWorkspace.at(str(tmp_path / "mill")) as resting, seen_job(resting, JOB) as job:
-        assert dollars_by_step(job) == {"caption": 0.75}
+        now = job_now(resting, job)
+    assert {step.name: step.usd for step in now.status.steps if step.usd} == {"caption": 0.75}
+    assert now.has_usd
 
 
 def test_sums_of_calls_stay_the_totals_after_old_records_are_gone(

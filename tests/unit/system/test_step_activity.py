@@ -144,6 +144,20 @@ def test_a_step_is_held_back_by_rows_that_wait_behind_it(tmp_path: Path, played:
     assert held.why == "held back: 4 rows wait for by_user, the most are 4"
 
 
+def test_a_sink_of_files_waits_while_more_rows_may_come(tmp_path: Path, played: Played) -> None:
+    parts = (replace(p, kind="sink_parquet") if p.name == "out" else p for p in played.record.parts)
+    played.record = JobRecord(JOB, tuple(parts))
+    run(played)
+    played.do("caption", "videos", 0, 5)
+    played.do("by_user", "caption", 0, 5)
+    assert activity(tmp_path, "out").why == "more rows may come: files are written large, or late"
+
+    played.do("caption", "videos", 1, 5)
+    played.do("by_user", "caption", 1, 5)
+
+    assert activity(tmp_path, "out").why.startswith("no worker has taken its rows")
+
+
 def test_the_lease_of_a_worker_that_is_gone_is_said(tmp_path: Path, played: Played) -> None:
     run(played)
     process = subprocess.Popen(["true"])

@@ -62,16 +62,15 @@ def test_the_page_of_a_killed_job_draws_its_rows(tmp_path: Path, played: Played)
 def test_the_rest_of_a_step_is_forecast_while_it_runs(tmp_path: Path, played: Played) -> None:
     with RestingWorkspace.at(str(tmp_path / "mill")) as resting, seen_job(resting, JOB) as job:
         killed = job_now(resting, job)
-    step = StepReport(name="caption", rows_in=100, backlog=300, rows_per_s=2.0)
+    step = StepReport(name="caption", rows_in=100, backlog=300, rows_per_s=2.0, usd_left=3.0)
     status = replace(killed.status, state="running")
 
-    def forecast(usd: float | None, step: StepReport) -> StepForecast | None:
-        known = {} if usd is None else {"caption": usd}
-        return JobNow(status=status, states={}, workers=(), usd=known).forecast(step)
+    def forecast(step: StepReport) -> StepForecast | None:
+        return JobNow(status=status, states={}, workers=()).forecast(step)
 
-    assert forecast(1.0, step) == StepForecast(150.0, 3.0)
-    assert forecast(None, step) == StepForecast(150.0, None)
-    assert forecast(1.0, replace(step, rows_per_s=0.0)) is None
-    assert forecast(1.0, replace(step, backlog=0)) is None
+    assert forecast(step) == StepForecast(150.0, 3.0)
+    assert forecast(replace(step, usd_left=None)) == StepForecast(150.0, None)
+    assert forecast(replace(step, rows_per_s=0.0)) is None
+    assert forecast(replace(step, backlog=0)) is None
     assert killed.forecast(step) is None
     assert played.record.job == JOB

@@ -93,7 +93,7 @@ def _jobs(view: TopView) -> Table:
 
 def _job(view: TopView, job: JobNow) -> list[RenderableType]:
     status = job.status
-    has_usd = bool(job.usd)
+    has_usd = job.has_usd
     heads = ["step", "now", "#rows in", "#rows/s", "#backlog", "#calls", "#errors", "#dead letters"]
     made = _table(f"{status.job}: {status.state}", *heads, *(["#dollars"] if has_usd else []))
     for step in status.steps:
@@ -109,7 +109,7 @@ def _job(view: TopView, job: JobNow) -> list[RenderableType]:
             page_texts.number(step.calls),
             page_texts.number(step.errors),
             page_texts.number(step.dead_letters),
-            *([page_texts.dollars(job.usd.get(step.name))] if has_usd else []),
+            *([page_texts.dollars(step.usd or None)] if has_usd else []),
         )
     hint = HINTS.get(status.state) if not status.holder else None
     return [made, Text(f"to go on: {hint}", "yellow")] if hint else [made]

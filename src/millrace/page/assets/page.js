@@ -17,7 +17,7 @@
         width: Math.max(200, place.clientWidth - 16), height: 162, cursor: { y: false },
         legend: { show: given.names.length > 1 },
         scales: { x: { time: given.time } },
-        axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map(short) }],
+        axes: [given.time ? axis : { ...axis, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6] }, { ...axis, size: 56, values: (_, ticks) => ticks.map(short) }],
         series: [{}].concat(given.names.map((name, n) => ({
           label: name, stroke: colours[n % colours.length], width: 1.5, points: { show: given.data[0].length < 3 },
           fill: given.names.length === 1 ? css("--accent-soft") : undefined,

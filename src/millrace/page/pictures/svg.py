@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from markupsafe import Markup
@@ -59,3 +60,15 @@ def share_bar(share: float, *, is_big: bool = False, width: int = 120) -> Markup
     if full > 0:
         parts.append(rect(0, 4, width * full, 8, kind, round_=4))
     return picture(width, 16, parts, f"{full:.0%}")
+
+
+def parted_bar(parts: Sequence[tuple[str, str, float]], width: int = 220) -> Markup:
+    """A bar of parts beside each other, each with its class, what it says and its amount."""
+    whole, x, drawn = sum(amount for *_, amount in parts) or 1.0, 0.0, []
+    for kind, words, amount in parts:
+        if amount > 0:
+            wide = width * amount / whole
+            drawn.append(rect(x, 3, wide, 10, kind, title=words))
+            x += wide
+    label = ", ".join(words for _, words, amount in parts if amount > 0)
+    return picture(width, 16, drawn, label)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from millrace.page import page_texts
 from millrace.page.pictures.bars import progress_lines
 from millrace.page.pictures.layered_graph import GraphEdge, GraphNode, layered_graph
+from millrace.page.pictures.svg import parted_bar
 from millrace.page.views.call_views import CALLS_SEEN, calls_chart, calls_note
 from millrace.page.views.letter_views import errors_by_kind
 from millrace.page.views.look import PAGE_ROWS, Look, Values, check_job, page_links
@@ -21,6 +22,7 @@ from millrace.system.call_tables import last_call_rows
 from millrace.system.job_reading import SeenJob, names_of_jobs, seen_job
 from millrace.system.step_activity import StepActivity
 from millrace.system.step_history import rows_over_time
+from millrace.system.worker_times import WorkerTime, worker_times
 from millrace.system.workspace_now import job_now, timed_job_rows
 
 _GROWTH_RUNS: Final = 500
@@ -64,17 +66,18 @@ def job_page(look: Look, name: str, *, is_saved: bool = False) -> Values:
             {
                 "step": step,
                 "state": now.states[step.name],
-                "usd": now.usd.get(step.name),
+                "usd": step.usd or None,
                 "left": now.forecast(step),
             }
             for step in status.steps
         ],
-        "has_usd": bool(now.usd),
+        "has_usd": now.has_usd,
         "has_left": any(now.forecast(step) for step in status.steps),
         "graph": graph,
         "calls_chart": calls_chart(calls),
         "calls_note": calls_note(calls),
         "workers": now.workers,
+        "lanes": _lanes(worker_times(look.workspace, name)),
         "errors": errors,
         "retried": look.whole("retried"),
         "commits": report.get("commits", []),
@@ -94,6 +97,24 @@ def _runs(
         "run_links": links if len(runs) > PAGE_ROWS else None,
         "growth_chart": _growth(runs, ended),
     }
+
+
+def _lanes(times: Sequence[WorkerTime]) -> list[Values]:
+    """The time of each worker, and how it is divided."""
+    rows = []
+    for each in times:
+        parts = [
+            ("bar", "in the function", each.function),
+            ("bar alt", "publishing", each.publishing),
+            ("bar big", "back-pressured", each.back_pressured),
+            ("track", "waiting", each.waiting),
+        ]
+        said = [
+            (kind, f"{what} {page_texts.percent(s / (each.total or 1))}", s)
+            for kind, what, s in parts
+        ]
+        rows.append({"time": each, "bar": parted_bar(said)})
+    return rows
 
 
 def _lead(status: JobStatus, until: int | None) -> str:

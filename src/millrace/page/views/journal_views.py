@@ -27,6 +27,9 @@ _SCANNED_MAX: Final = 200_000
 _READ_ROWS: Final = 5_000
 _OPEN_SHOWN: Final = 50
 _RATE_ROWS: Final = 1_000
+_LISTED_RATE_ROWS: Final = 200
+_RATE_NS_MIN: Final = 100_000_000
+"""Rows of one commit are some nanoseconds apart: that is no rate."""
 
 
 def list_page(look: Look) -> Values:
@@ -40,10 +43,18 @@ def list_page(look: Look) -> Values:
     with look.workspace.pages() as pages:
         total = pages.count(below)
         rows = journal_rows(pages, below, limit=PAGE_ROWS, offset=at, order=order)
+    names = [row["journal"] for row in rows]
+    with look.workspace.journals(JournalChoice(names=tuple(names))) as journals:
+        there = {info.name for info in journals.list()}
+        lately = {n: _lately(journals, n, _LISTED_RATE_ROWS) for n in names if n in there}
+    nothing = {"rate": None, "last": None}
     asked = {"below": below, "order": order}
     return base | {
         "lead": f"{total:,} journals{f' at and below {below}' if below else ''}.",
-        "rows": [row | {"labels": labels_text(row["labels"])} for row in rows],
+        "rows": [
+            row | lately.get(row["journal"], nothing) | {"labels": labels_text(row["labels"])}
+            for row in rows
+        ],
         "below": below,
         "order": order,
         "orders": _ORDERS,
@@ -73,7 +84,7 @@ def journal_page(look: Look, name: str) -> Values:
             raise NotThere(str(error)) from error
         groups = group_rows(journals, [name])
         shown = _rows(look, journals, name, schema)
-        rate = _rate(journals, name)
+        lately = _lately(journals, name, _RATE_ROWS)
     longest = max((group["lag"] for group in groups), default=0) or 1
     return {
         "title": name,
@@ -83,7 +94,8 @@ def journal_page(look: Look, name: str) -> Values:
             ("rows", page_texts.number(row["rows"]), ""),
             ("size", page_texts.size(row["bytes"]), ""),
             ("offsets", f"{row['start']:,} to {row['end']:,}", ""),
-            ("lately", page_texts.rate(rate) if rate is not None else None, " rows/s"),
+            ("lately", page_texts.rate(lately["rate"]) or None, " rows/s"),
+            ("last row", page_texts.moment(lately["last"]) or None, ""),
             ("groups", page_texts.number(len(groups)), ""),
             ("open transactions", page_texts.number(len(opened)) if opened else None, ""),
             ("labels", labels_text(row["labels"]) or None, ""),
@@ -200,12 +212,14 @@ def _clocks(journals: RestingJournals, name: str, at: int, count: int) -> Iterat
     yield from stored[CLOCK].to_pylist()
 
 
-def _rate(journals: RestingJournals, name: str) -> float | None:
-    """Rows a second that the last rows came at; None if there are too few."""
+def _lately(journals: RestingJournals, name: str, rows: int) -> Values:
+    """Rows a second that the last rows came at, and when the last one came; None if unknown."""
     end = int(journals.end_offset(name))
-    begin = max(int(journals.start_offset(name)), end - _RATE_ROWS)
-    clocks = [clock for clock in _clocks(journals, name, begin, _RATE_ROWS) if clock]
-    if len(clocks) < 2:  # noqa: PLR2004 - a span
-        return None
-    passed_ns = unix_ns_of(Clock(max(clocks))) - unix_ns_of(Clock(min(clocks)))
-    return len(clocks) * 1e9 / passed_ns if passed_ns > 0 else None
+    begin = max(int(journals.start_offset(name)), end - rows)
+    clocks = [clock for clock in _clocks(journals, name, begin, rows) if clock]
+    if not clocks:
+        return {"rate": None, "last": None}
+    last_ns = unix_ns_of(Clock(max(clocks)))
+    passed_ns = last_ns - unix_ns_of(Clock(min(clocks)))
+    rate = len(clocks) * 1e9 / passed_ns if passed_ns >= _RATE_NS_MIN else None
+    return {"rate": rate, "last": last_ns // 1000}

@@ -19,7 +19,7 @@ from millrace.system.job_reading import SeenJob, seen_job
 from millrace.system.step_activity import worker_name
 from millrace.system.workspace_now import job_now
 
-_CALLS_SHOWN: Final = 30
+_CALLS_SHOWN: Final = 15
 _LETTERS_SHOWN: Final = 20
 
 
@@ -57,7 +57,7 @@ def step_page(look: Look, name: str, step_name: str) -> Values:
             ("calls", page_texts.number(step.calls) or None, ""),
             ("in doubt", page_texts.number(step.in_doubt) if step.calls is not None else None, ""),
             ("errors", page_texts.number(step.errors), ""),
-            ("spent", page_texts.dollars(now.usd.get(step_name)) or None, ""),
+            ("spent", page_texts.dollars(step.usd or None) or None, ""),
         ],
         "calls_chart": calls_chart(calls),
         "calls_note": calls_note(calls),
