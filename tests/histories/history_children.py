@@ -158,7 +158,16 @@ def host(scene: Scene, who: str) -> None:
     begin(scene, who)
     if scene.cuts:
         _answer_behind_a_proxy(list(scene.cuts))
-    with mr.open(scene.path, ledger=scene.ledger, broker=scene.broker, config=CONFIG) as ws:
+    for _ in until_there(scene.stop_hosts):
+        try:
+            ws = mr.open(scene.path, ledger=scene.ledger, broker=scene.broker, config=CONFIG)
+        except Retriable:
+            time.sleep(_PAUSE_S)  # Its server was killed just now.
+        else:
+            break
+    else:
+        return
+    with ws:
         for _ in until_there(scene.stop_hosts):
             try:
                 ws.journals.end_offset(SOURCE)
