@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from millrace.cli.common import DURATION, example
 from millrace.cli.demo_job import SCORE_MIN, TEMPLATE, OrderReview
 from millrace.errors import UserError
+from millrace.extras import check_extra
 from millrace.llm.output_schema import schema_of
 from millrace.testing.paid_models.invoice import Charge, charges
 from millrace.testing.paid_models.model_answers import Faults, answer_to
@@ -47,10 +48,14 @@ _SETTLE_S: Final = 0.3
 def demo(folder: str, orders: int, call_time: float) -> None:
     """Join orders with customers, ask a model about each order, get killed half-way, and go on.
 
+    Needs the extras `spark` (or `connect`) and `llm`.
+
     The model is a small service on loopback that speaks OpenAI's format and writes an invoice. The
     first run of the job is killed with SIGKILL, Spark and all. The second one goes on where it
     stopped.
     """
+    for extra in ("spark", "llm"):
+        check_extra(extra, "`millrace demo`")
     _fresh(folder)
     click.echo(f"1. {orders:,} orders in {FILES} Parquet files, and their customers")
     scores = _make_data(folder, orders)
