@@ -48,6 +48,8 @@ def test_a_killed_job_goes_on_and_pays_once(tmp_path: Path) -> None:
     assert after == again
     assert twice <= in_doubt
     assert abs(dollars[0] + dollars[1] - dollars[2]) < 2e-6
+    assert abs(dollars[3] + dollars[4] - dollars[5]) < 2e-6, "recorded, lost, the invoice"
+    assert dollars[5] == dollars[2]
     assert "nothing lost, nothing doubled" in told
     workspace = re.search(r"see it in a browser: millrace ui (\S+)", told)
     assert workspace is not None

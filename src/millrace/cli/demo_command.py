@@ -31,6 +31,8 @@ FILES: Final = 4
 NATIONS: Final = ("CHILE", "FIJI", "GHANA", "JAPAN", "NEPAL", "PERU", "SPAIN", "TONGA")
 _POLL_S: Final = 0.02
 _WAIT_S: Final = 300
+_USD_PART_MAX: Final = 0.001
+"""By how much the dollars of the job and of the invoice may differ."""
 _SETTLE_S: Final = 0.3
 
 
@@ -126,8 +128,9 @@ def _tell(
     """Print the numbers of both runs, and fail unless they add up."""
     review = next(step for step in report["steps"] if step["name"] == "review")
     written = ds.dataset(os.path.join(folder, "reviews")).to_table()
-    orders, asked = len(scores), {charge.key for charge in paid}
-    twice = len(paid) - len(asked)
+    orders, asked = len(scores), {charge.key: charge for charge in paid}
+    twice, once = len(paid) - len(asked), sum(charge.usd for charge in asked.values())
+    lost = sum(charge.usd for charge in paid) - once
     after, reused = len(paid) - before, review["reused"]
     returned = orders - reused - after
     click.echo(f"   rows in: {review['rows_in']:,}, rows out: {written.num_rows:,}")
@@ -144,6 +147,10 @@ def _tell(
     click.echo(
         "     they had been asked about and no answer was recorded, so they were asked again"
     )
+    click.echo(
+        f"   in dollars: ${review['usd']:.6f} recorded + ${lost:.6f} for answers that were lost"
+    )
+    click.echo(f"             = {_usd(paid)}, the invoice")
     click.echo(f"   see it in a browser: millrace ui {os.path.join(folder, 'mill')}")
     good = sorted(order for order, score in scores.items() if score >= SCORE_MIN)
     if (
@@ -151,6 +158,7 @@ def _tell(
         or len(asked) != orders
         or returned < 0
         or twice > review["in_doubt"]
+        or abs(review["usd"] - once) > _USD_PART_MAX * once
     ):
         raise UserError(
             f"the numbers do not add up\n  found: {len(asked):,} orders were asked about, "

@@ -11,11 +11,12 @@ from millrace.journal.api import broker_of
 from millrace.pipeline.core.job_model import OnChange
 from millrace.pipeline.define.job import Job, Until, graph_of
 from millrace.pipeline.letters.letter_retries import retry_dead_letters
+from millrace.pipeline.report.job_estimate import JobEstimate
 from millrace.pipeline.report.job_report import JobReport
 from millrace.pipeline.report.run_observer import RunObserver
 from millrace.pipeline.run.explain_progress import explain_progress
 from millrace.pipeline.run.job_runtime import JobHome
-from millrace.pipeline.run.job_status import JobStatus, job_status
+from millrace.pipeline.run.job_status import JobStatus, estimate_job, job_status
 from millrace.pipeline.run.reset import reset_step, sink_access
 from millrace.pipeline.run.run_start import recall_kept
 from millrace.spark.frames.query_frames import frame_scan
@@ -84,6 +85,12 @@ class WorkspaceOfJobs:
             observer=observer,
             wait=wait,
         )
+
+    def estimate(self, job: Job) -> JobEstimate:
+        """Run a job whose calls are limited, and estimate the rest."""
+        report = self.run(job, until="caught_up", on_change="fail")
+        broker, hops_made = broker_of(self.workspace.journals), graph_of(job).hops
+        return estimate_job(broker, report, hops_made)
 
     def status(self, job: Job) -> JobStatus:
         """How far a job is."""

@@ -24,6 +24,7 @@ from millrace.pipeline.core.job_model import (
     StepOptions,
     TableSink,
 )
+from millrace.pipeline.paid.limits_and_budget import Budget
 
 ROOT: Final = "jobs"
 
@@ -81,6 +82,20 @@ class Hop:
         for step in self.steps[:place]:
             schema = step.schema
         return replace(self, steps=self.steps[place:], schema=schema, begins_at=begins_at)
+
+    def sampled(self, calls: int) -> Hop:
+        """The hop with at most so many paid calls, over all runs; fewer with a lower budget."""
+        step = self.expensive
+        if step is None:
+            return self
+        if step.calling.rows == "batch":
+            calls = max(1, calls // (step.options.batch_rows or 1))
+        budget = step.options.budget or Budget(calls=calls)
+        budget = replace(budget, calls=min(calls, budget.calls or calls))
+        options = replace(step.options, budget=budget)
+        if isinstance(step, FunctionSink):
+            return replace(self, sink=replace(step, options=options))
+        return replace(self, steps=(*self.steps[:-1], replace(step, options=options)))
 
     @property
     def expensive(self) -> Map | FunctionSink | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import pyarrow as pa
 
@@ -20,15 +20,18 @@ from millrace.pipeline.define.file_listing import FileListing
 from millrace.pipeline.define.function_schema import checked
 from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.define.steps import Step
-from millrace.text import PlainText, did_you_mean
+from millrace.text import PlainText, did_you_mean, is_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from millrace.pipeline.report.job_estimate import JobEstimate
     from millrace.pipeline.report.job_report import JobReport
     from millrace.pipeline.report.run_observer import RunObserver
     from millrace.pipeline.run.job_status import JobStatus
 
+SAMPLE_MAX: Final = 1_000_000
+"""Most calls of a sample: a larger one is a run with a budget."""
 Until = Literal["caught_up", "forever"]
 
 
@@ -56,6 +59,9 @@ class JobWorkspace(Protocol):
         wait: bool = True,
     ) -> JobReport:
         """Run a job."""
+
+    def estimate(self, job: Job) -> JobEstimate:
+        """Run a job whose calls are limited, and estimate the rest."""
 
     def status(self, job: Job) -> JobStatus:
         """How far a job is."""
@@ -183,6 +189,34 @@ class Job:
             0
         """
         return run_observed(self, None, until=until, on_change=on_change, wait=wait)
+
+    def estimate(self, sample: int = 200) -> JobEstimate:
+        """Run a part of the job, and estimate what the rest will cost and how long it will take.
+
+        The part is done and stays done: `run` goes on behind it.
+
+        Args:
+            sample: most paid calls of each step, over all runs; with more made already none is.
+
+        Example:
+            >>> print(job.estimate(sample=2))
+            caption: 0 rows left, after 2: about $0.00 ($0.00 to $0.00), 0 tokens...
+        """
+        if not is_whole(sample, 1, SAMPLE_MAX):
+            raise UserError(
+                f"estimate: sample is {shown(sample)}\n  to fix: give 1 to {SAMPLE_MAX:,}"
+            )
+        asked = [hop.name for hop in self._graph.hops if hop.asks_in_batches]
+        if asked:
+            raise UserError(
+                f"estimate: {asked[0]!r} asks in batches, whose answers take up to a day\n"
+                "  to fix: estimate it with mode='calls'; batches cost half"
+            )
+        self._graph.sample = sample
+        try:
+            return self._workspace.estimate(self)
+        finally:
+            self._graph.sample = None
 
     def status(self) -> JobStatus:
         """How far the job is, and who runs it.

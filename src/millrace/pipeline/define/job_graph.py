@@ -36,6 +36,9 @@ class JobGraph:
         self.kept_before: frozenset[str] = frozenset()
         """Steps that were kept when they last ran, as the record of the job says."""
 
+        self.sample: int | None = None
+        """Most paid calls of each step, while the rest of a job is estimated."""
+
     @property
     def nodes(self) -> tuple[job_model.Anything, ...]:
         """Sources, steps and sinks, in the order of their definition."""
@@ -59,9 +62,11 @@ class JobGraph:
     @property
     def hops(self) -> tuple[Hop, ...]:
         """The hops of the job."""
-        return hops_of(
+        hops = hops_of(
             self.job, self.nodes, partitions=self.partitions, kept_before=self.kept_before
         )
+        sample = self.sample
+        return hops if sample is None else tuple(hop.sampled(sample) for hop in hops)
 
     def record(self, zone: str | None = None) -> JobRecord:
         """The job as it is recorded when a run starts; `zone` is the session's time zone."""

@@ -187,7 +187,9 @@ class Permits:
         pairs = ((before.rpm, allowed.rpm), (before.tpm, allowed.tpm))
         slower = max((old / new for old, new in pairs if old and new), default=1.0)
         if slower > 1:
-            self.dues = deque(now_us + round((due - now_us) * slower) for due in self.dues)
+            # Those that come behind the own blocks then are given up: others follow there.
+            later = (now_us + round((due - now_us) * slower) for due in self.dues)
+            self.dues = deque(due for due in later if due <= max(now_us, self.last_end_us))
         self.allowed = allowed
 
     def on_refused(self, now_us: int, wait_us: int) -> None:

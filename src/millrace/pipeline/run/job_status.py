@@ -11,16 +11,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
 from millrace.pipeline.core import hops
+from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_events import JobEvent
 from millrace.pipeline.core.job_record import JobRecord
+from millrace.pipeline.paid import charges
 from millrace.pipeline.paid.call_records import Totals
 from millrace.pipeline.report.call_groups import CallGroups, groups_of
 from millrace.pipeline.report.job_counts import Counted, Counting
+from millrace.pipeline.report.job_estimate import (
+    SAMPLE_CHARGES_MAX,
+    JobEstimate,
+    StepSlots,
+    estimate_of,
+)
 from millrace.pipeline.report.job_report import (
     HINTS,
+    JobReport,
     RunEntry,
     State,
     StepReport,
@@ -30,6 +41,7 @@ from millrace.pipeline.report.job_report import (
     when,
 )
 from millrace.pipeline.report.run_history import RunHistory, job_names
+from millrace.pipeline.run.job_journals import journals_of as journals_of_hop
 from millrace.pipeline.run.reset import reset_step
 
 __all__ = ["JobStatus", "job_status", "list_jobs", "reset_step", "running", "step_reports"]
@@ -188,6 +200,30 @@ def step_reports(
         )
         steps.append(step)
     return tuple(steps)
+
+
+def estimate_job(broker: Broker, report: JobReport, job_hops: Sequence[Hop]) -> JobEstimate:
+    """What the rest of a job will cost, by what its calls have cost."""
+    charged, slots = {}, {}
+    for hop in job_hops:
+        if hop.expensive is None:
+            continue
+        units = len(journals_of_hop(broker, hop))
+        charged[hop.name] = _last_charges(broker, hops.charges_journal(hop.job, hop.name))
+        workers = max(1, min(units, hop.options.workers or units))
+        slots[hop.name] = StepSlots(workers, hop.options.concurrency)
+    return estimate_of(report, charged, slots)
+
+
+def _last_charges(broker: Broker, journal: str) -> pa.Table:
+    end, start = int(broker.end_offset(journal)), int(broker.start_offset(journal))
+    offset, tables = max(start, end - SAMPLE_CHARGES_MAX), [charges.SCHEMA.empty_table()]
+    while True:
+        fetched = broker.read(journal, offset)
+        tables.append(fetched.rows())
+        if fetched.next_offset == offset:
+            return pa.concat_tables(tables)
+        offset = int(fetched.next_offset)
 
 
 def baseline(counted: Counted) -> dict[str, Any]:

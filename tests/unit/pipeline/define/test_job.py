@@ -141,12 +141,14 @@ def test_running_asks_the_workspace() -> None:
     assert str(job.status()) == "a status"
     assert job.reset("videos") == ("videos",)
     assert job.retry_dead_letters("videos", error_class="ValueError") == {}
+    assert str(job.estimate(sample=7)) == "an estimate"
     assert place.asked == [
         ("run", "captions", "caught_up", "fail"),
         ("run", "captions", "forever", "restart"),
         ("status", "captions"),
         ("reset", "captions", "videos", False),
         ("retry", "captions", "videos", "ValueError"),
+        ("estimate", "captions", []),
     ]
 
 
@@ -320,6 +322,9 @@ def test_wrong_words_for_a_run_are_refused() -> None:
         job.reset("x")
     with pytest.raises(UserError, match="has no step 'x'\n  found: videos, sink_parquet"):
         job.retry_dead_letters("x")
+    for sample in (0, "all", 1_000_001):
+        with pytest.raises(UserError, match="estimate: sample is"):
+            job.estimate(sample)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

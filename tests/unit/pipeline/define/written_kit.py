@@ -12,7 +12,7 @@ from millrace.config import Config
 from millrace.journal.core.journal_names import under
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.define.explain_job import StepProgress, explain
-from millrace.pipeline.define.job import Job
+from millrace.pipeline.define.job import Job, graph_of
 from millrace.pipeline.define.job_changes import Changes
 from millrace.pipeline.define.steps import Step
 
@@ -56,6 +56,11 @@ class Written:
     def reset(self, job: Job, step: str, *, append_again: bool) -> tuple[str, ...]:
         self.asked.append(("reset", job.name, step, append_again))
         return (step,)
+
+    def estimate(self, job: Job) -> Any:  # noqa: ANN401 - a stand-in
+        found = [hop.options.budget for hop in graph_of(job).hops if hop.expensive]
+        self.asked.append(("estimate", job.name, found))
+        return "an estimate"
 
     def retry_dead_letters(
         self, job: Job, step: str | None, error_class: str | None

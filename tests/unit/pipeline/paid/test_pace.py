@@ -179,3 +179,18 @@ def test_a_free_worker_learns_the_limits_that_another_one_met() -> None:
     third = Permits()
     third.on_look(row, SECOND + 120 * SECOND)
     assert third.is_free, "that was long ago"
+
+
+def test_a_provider_that_allows_a_tenth_is_used_at_once_and_not_when_old_blocks_are_over() -> None:
+    permits, last = Permits(Limits(tpm=900_000)), PaceRow(calls=1, tokens=100)
+    for _ in range(12):
+        row = permits.next_row(last, 0)
+        permits.on_reserved(last, row, 0)
+        last = row
+    end_us = permits.last_end_us
+    permits.on_called(100, SECOND, allowed=Allowed(tpm=90_000))
+
+    later = [due for due in permits.dues if due > SECOND]
+    assert later
+    assert max(later) <= end_us
+    assert len(later) <= 1 + (end_us - SECOND) / SECOND * 90_000 / 60 / 100
