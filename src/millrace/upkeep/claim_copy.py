@@ -33,7 +33,7 @@ from millrace.upkeep.verify import verify_workspace
 CLAIM_FILE: Final = "claiming.json"
 _PROCESSES: Final = ("owner.json", "owner.alive", "served.json", "token", "retention.done")
 """Files that belong to processes of the original."""
-_FOLDERS: Final = ("agents", "reads")
+_FOLDERS: Final = ("agents", "metrics", "reads")
 _SHOWN_MAX: Final = 20
 
 
