@@ -97,7 +97,7 @@ SAIL ?=
 
 bench-plots: java  ## growth of TPC-H 1x to 16x beside Spark and DuckDB, drawn for docs/performance.md; SAIL=python adds Sail
 	@for scale in $(GROWTH_SCALES); do $(BIN)/python benchmarks/tpch.py --scale $$scale --form sql --queries 1 3 6 18 \
-	  --results benchmarks/growth.jsonl $(if $(SAIL),--sail $(SAIL)); done
+	  --results benchmarks/.data/growth.jsonl $(if $(SAIL),--sail $(SAIL)); done
 	@$(BIN)/python scripts/growth_plots.py
 
 bench-check: java  ## short benchmarks in under five minutes; fails if one is a fifth below all recorded ratios

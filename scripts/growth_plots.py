@@ -1,6 +1,6 @@
 """Draws how the time of TPC-H queries grows with the data, for each engine of one run.
 
-    .venv/bin/python scripts/growth_plots.py [--lines benchmarks/growth.jsonl]
+    .venv/bin/python scripts/growth_plots.py [--lines benchmarks/.data/growth.jsonl]
 
 The lines are those that `benchmarks/tpch.py --results` keeps, one for each query and scale; `make
 bench-plots` measures what is missing and draws. A picture has CPU seconds, which other work on the
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
-LINES: Final = ROOT / "benchmarks" / "growth.jsonl"
+LINES: Final = ROOT / "benchmarks" / ".data" / "growth.jsonl"
 PICTURES: Final = ROOT / "docs" / "pictures"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 360, 60, 110, 24, 44
 ENGINES: Final = {
