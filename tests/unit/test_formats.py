@@ -33,6 +33,8 @@ LEDGERS = {"ledger-1": 1, "before-0.1": 2, "ledger-3": 3}
 """The archives, and the versions of their ledgers."""
 LOGS = {"log-2": 2, "log-3": 3}
 """The archives whose ledger is a log, and the versions of the tables that its records are for."""
+JOBS = {"half-paid"}
+"""The archives of jobs that were killed: see `test_half_paid_job.py`."""
 LOG_CONFIG = mr.Config(owner_lease="1s", sync=False)
 READ = mr.CoordinatedRead("l", [mr.Binding(name="all", prefix="shop", key="cust_id")])
 
@@ -69,7 +71,7 @@ def test_there_is_a_workspace_of_every_version_of_the_ledger() -> None:
     assert sorted(LEDGERS.values()) == list(VERSIONS_READ)
     assert sorted(LOGS.values()) == list(VERSIONS_READ)[1:], "logs came with version 2"
     names = {path.name.removesuffix(".tar.xz") for path in ARCHIVES.iterdir()}
-    assert names == set(LEDGERS) | set(LOGS)
+    assert names == set(LEDGERS) | set(LOGS) | JOBS
 
 
 @pytest.mark.parametrize("name", LEDGERS)

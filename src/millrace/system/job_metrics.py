@@ -13,7 +13,7 @@ from millrace.pipeline.paid.call_records import Totals
 from millrace.pipeline.paid.spend import NANO_USD
 from millrace.pipeline.report.job_counts import Counting, Counts
 from millrace.pipeline.report.job_report import State
-from millrace.pipeline.run.job_status import running
+from millrace.pipeline.run.lease_holders import running
 from millrace.system.job_reading import SeenJob, names_of_jobs, names_of_running_jobs, seen_job
 from millrace.system.resting_workspace import RestingWorkspace
 

@@ -16,7 +16,8 @@ from millrace.journal.embedded.journals_at_rest import RestingJournals
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_record import JobRecord
 from millrace.pipeline.report.run_history import RunHistory
-from millrace.pipeline.run.job_status import JobStatus, job_status, running
+from millrace.pipeline.run.job_status import JobStatus, job_status
+from millrace.pipeline.run.lease_holders import running
 from millrace.system.resting_workspace import RestingWorkspace
 from millrace.system.system_table import Asked
 

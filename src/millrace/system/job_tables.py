@@ -13,7 +13,8 @@ from millrace.journal.core.row_format import OFFSET
 from millrace.pipeline.core import dead_letters, hops
 from millrace.pipeline.core.job_record import JobPart
 from millrace.pipeline.report.job_report import StepReport
-from millrace.pipeline.run.job_status import job_status, running
+from millrace.pipeline.run.job_status import job_status
+from millrace.pipeline.run.lease_holders import running
 from millrace.system.job_reading import all_stored, names_asked, seen_job, seen_runs
 from millrace.system.resting_workspace import RestingWorkspace
 from millrace.system.system_table import (

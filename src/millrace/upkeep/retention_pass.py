@@ -27,8 +27,8 @@ from millrace.journal.core.row_format import CLOCK, OFFSET
 from millrace.journal.core.values import JournalInfo
 from millrace.pipeline.core import hops
 from millrace.pipeline.report.run_history import RunHistory, job_names
-from millrace.pipeline.run.job_status import running
 from millrace.pipeline.run.large_objects import remove_large
+from millrace.pipeline.run.lease_holders import running
 from millrace.pipeline.run.retention import free_all
 from millrace.reads.session import checkpoint_store
 from millrace.shuffle import cleanup

@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.journal.broker import Broker
-from millrace.journal.core.values import Lease
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_events import JobEvent
@@ -42,9 +41,10 @@ from millrace.pipeline.report.job_report import (
 )
 from millrace.pipeline.report.run_history import RunHistory, job_names
 from millrace.pipeline.run.job_journals import journals_of as journals_of_hop
+from millrace.pipeline.run.lease_holders import running
 from millrace.pipeline.run.reset import reset_step
 
-__all__ = ["JobStatus", "job_status", "list_jobs", "reset_step", "running", "step_reports"]
+__all__ = ["JobStatus", "job_status", "list_jobs", "reset_step", "step_reports"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +105,6 @@ class JobStatus:
         if self.state in HINTS:
             lines.append(f"to go on: {HINTS[self.state]}")
         return "\n".join(lines)
-
-
-def running(broker: Broker, job: str) -> Lease | None:
-    """The lease of the process that runs a job now; None if no process does."""
-    name = hops.run_lease(job)
-    return next((lease for lease in broker.leases(name) if lease.name == name), None)
 
 
 def job_status(broker: Broker, name: str, *, has_groups: bool = True) -> JobStatus:

@@ -14,6 +14,10 @@ import time
 from enum import StrEnum
 from typing import Final
 
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import Lease
+from millrace.pipeline.core import hops
+
 _PROCESS: Final = re.compile(r" on (\S+) \(process (\d+)\) since ")
 REMOVAL: Final = "removal of large values by "
 """How a holder begins that soon gives the lease back; a run waits for it."""
@@ -33,6 +37,12 @@ class HolderLife(StrEnum):
 def who_am_i() -> str:
     """The user, host and id of this process, as text."""
     return f"{getpass.getuser()} on {socket.gethostname()} (process {os.getpid()})"
+
+
+def running(broker: Broker, job: str) -> Lease | None:
+    """The lease of the process that runs a job now; None if no process does."""
+    name = hops.run_lease(job)
+    return next((lease for lease in broker.leases(name) if lease.name == name), None)
 
 
 def new_holder(doing: str = "") -> str:

@@ -19,8 +19,7 @@ from millrace.metrics.process_metrics import LEASES_LOST
 from millrace.pipeline.core import hops
 from millrace.pipeline.run import lease_holders
 from millrace.pipeline.run.interrupts import say
-from millrace.pipeline.run.job_status import running
-from millrace.pipeline.run.lease_holders import HolderLife
+from millrace.pipeline.run.lease_holders import HolderLife, running
 
 _LOG: Final = logging.getLogger(__name__)
 _POLL_S: Final = 0.1
