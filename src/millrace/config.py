@@ -93,7 +93,7 @@ class Config(FixedLimits):
     journal_reserve_bytes: int = 2 * MIB
     """Disk space reserved for truncating and deleting when the disk is full."""
     journal_ahead_bytes_max: int = 64 * MIB
-    """What a process fetches of journals in a bucket before their readers ask for it."""
+    """What a process fetches of journals in a bucket or a network folder ahead of their readers."""
     owner_timeout: Duration = "30s"
     """Time limit of a call to the owner of the journals, with all retries."""
     owner_lease: Duration = "5s"
@@ -170,7 +170,7 @@ class Config(FixedLimits):
 
     # Workspaces in a bucket.
     s3_calls_at_once: int = 16
-    """Concurrent requests of one process to the bucket."""
+    """Concurrent requests of one process to the bucket, or reads in a network folder."""
 
     def __new__(cls, *given: object, **changes: object) -> Self:
         """Refuse names that no limit has."""

@@ -35,7 +35,7 @@ class SpotUnreadable(Exception):
 
 
 class AheadOfSpots:
-    """Fetches what readers of a bucket will ask for next. Many threads may use it."""
+    """Fetches what readers will ask for next, where a request takes its time. For many threads."""
 
     def __init__(
         self, store: Store, folder: str, config: Config, locate: Callable[[ReadRequest], ManyRows]
@@ -89,7 +89,25 @@ class AheadOfSpots:
 
     def _load(self, piece: Piece) -> bytes:
         path = f"{self._folder}/{piece.path}"
-        return bytes(self._store.load(path, piece.position, piece.bytes)[1].to_pybytes())
+        return read_range(self._store, path, piece.position, piece.bytes)
+
+
+def read_range(store: Store, path: str, position: int, size: int) -> bytes:
+    """Bytes of a file in a folder or a bucket; fewer if it ends before."""
+    if store.remote:
+        return bytes(store.load(path, position, size)[1].to_pybytes())
+    # Not mapped: a file that is cut under its reader would end this process.
+    handle = os.open(store.path(path), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.pread(handle, size, position)
+        while 0 < len(data) < size:
+            more = os.pread(handle, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+    finally:
+        os.close(handle)
+    return data
 
 
 def _piece(spot: FileSpot) -> Piece:
@@ -119,7 +137,7 @@ class DirectReader:
         return rows
 
     def load(self, parts: Sequence[SpotPart]) -> list[bytes]:
-        """The bytes of each, as they were written; several at a time in a bucket."""
+        """The bytes of each, as they were written; several at a time where reading takes time."""
         if self._ahead is not None:
             spots = [part.spot for part in parts if _key(part.spot) not in self._kept]
             self._ahead.pieces.need([_piece(spot) for spot in spots])
@@ -145,18 +163,6 @@ class DirectReader:
         return data
 
     def _read(self, spot: FileSpot) -> bytes:
-        relative = f"{self._folder}/{spot.file}"
         if self._ahead is not None:
             return self._ahead.pieces.take(_piece(spot))
-        # Not mapped: a file that is cut under its reader would end this process.
-        handle = os.open(self._store.path(relative), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            data = os.pread(handle, spot.bytes, spot.position)
-            while 0 < len(data) < spot.bytes:
-                more = os.pread(handle, spot.bytes - len(data), spot.position + len(data))
-                if not more:
-                    break
-                data += more
-        finally:
-            os.close(handle)
-        return data
+        return read_range(self._store, f"{self._folder}/{spot.file}", spot.position, spot.bytes)

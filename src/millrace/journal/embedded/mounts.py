@@ -1,4 +1,7 @@
-"""Which kind of file system a folder is on. SQLite's log needs one that is local."""
+"""Which kind of file system a folder is on. SQLite's log needs one that is local.
+
+Over a network each look at a file takes its time, so files there are read several at a time.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,22 @@ _MOUNTS: Final = "/proc/self/mountinfo"
 
 def refuse_network(folder: str) -> None:
     """Raise if a folder is on a network file system; where mounts are not listed, trust it."""
-    try:
-        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
-            kind = kind_of(os.path.realpath(folder), file)
-    except OSError:
-        return
-    if kind in NETWORK:
+    kind = network_kind(folder)
+    if kind is not None:
         raise UserError(
             f"the ledger cannot lie in {folder}, which is on a network file system ({kind})\n"
             "  to fix: put it on a local disk; other hosts join its owner"
         )
+
+
+def network_kind(folder: str) -> str | None:
+    """The type of a folder's file system if it is one of a network, as far as mounts are listed."""
+    try:
+        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
+            kind = kind_of(os.path.realpath(folder), file)
+    except OSError:
+        return None
+    return kind if kind in NETWORK else None
 
 
 def kind_of(path: str, mounts: Iterable[str]) -> str | None:

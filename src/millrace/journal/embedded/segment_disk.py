@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterable
 from typing import Protocol
 
+from millrace.config import Config
 from millrace.journal.block_memory import BlockMemory
 from millrace.metrics.process_metrics import SYNC_SECONDS
 from millrace.storage import modes
-from millrace.storage.fetched_ahead import FetchedAhead
+from millrace.storage.fetched_ahead import FetchedAhead, Piece
 from millrace.storage.local import sync_file, sync_folder
 
 
@@ -136,6 +137,30 @@ class LocalDisk:
             os.unlink(path)
         except FileNotFoundError:
             return
+
+
+class NetworkDisk(LocalDisk):
+    """A folder on a network file system, where opening a file to read it takes its time."""
+
+    def __init__(self, root: str, config: Config) -> None:
+        super().__init__()
+        self._root = root
+        self.ahead: FetchedAhead = FetchedAhead(
+            self._load,
+            at_once=config.s3_calls_at_once,
+            bytes_max=config.journal_ahead_bytes_max,
+        )
+
+    def read(
+        self, path: str, position: int, length: int, *, memory: BlockMemory | None = None
+    ) -> bytes | memoryview:
+        """See `SegmentDisk.read`."""
+        del memory
+        return self.ahead.take(Piece(os.path.relpath(path, self._root), position, length))
+
+    def _load(self, piece: Piece) -> bytes:
+        path = os.path.join(self._root, piece.path)
+        return bytes(super().read(path, piece.position, piece.bytes))
 
 
 def _read_into(memory: memoryview, handle: int, position: int) -> memoryview:

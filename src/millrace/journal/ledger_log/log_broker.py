@@ -21,8 +21,9 @@ from millrace.journal.core.values import SegmentFile
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.embedded.ledger.ledger_port import LedgerContent
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
+from millrace.journal.embedded.mounts import network_kind
 from millrace.journal.embedded.row_storage import SEGMENTS, RowStorage
-from millrace.journal.embedded.segment_disk import LocalDisk
+from millrace.journal.embedded.segment_disk import LocalDisk, NetworkDisk
 from millrace.journal.ledger_log.decision_log import DecisionLog
 from millrace.journal.ledger_log.loaded_log import LoadedLog
 from millrace.journal.ledger_log.log_ledger import LogLedger
@@ -129,7 +130,10 @@ class LogBroker(EmbeddedBroker):
                 assert isinstance(stores, BucketStorage)
                 stores.adoption = adoption
             else:
-                root, disk = store.path(folder), LocalDisk()
+                root = store.path(folder)
+                disk = LocalDisk() if network_kind(root) is None else NetworkDisk(root, config)
+                if disk.ahead is not None:
+                    opened.callback(disk.ahead.close)
                 adoption = os.path.join(root, ADOPTED)
                 store.make_folder(f"{folder}/{ADOPTED}")
                 stores = WholeFileStorage.of(content, root, disk, ledger, config)

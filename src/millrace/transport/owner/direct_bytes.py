@@ -35,6 +35,7 @@ from millrace.journal.core.write_grants import GrantRequest, StampedRun
 from millrace.journal.direct_reads import AheadOfSpots, DirectReader, SpotUnreadable
 from millrace.journal.direct_writes import DirectWriter, direct_size
 from millrace.journal.embedded.ledger.ledger_port import STAMP_BYTES
+from millrace.journal.embedded.mounts import network_kind
 from millrace.journal.kafka.kafka_messages import HeldRows
 from millrace.journal.kept_ranges import KeptRanges
 from millrace.journal.row_files import ADOPTED
@@ -63,8 +64,8 @@ class DirectBytes:
         self._kept = KeptRanges[bytes](caller.config.journal_reader_kept_bytes_max)
         self._sends_until = 0.0
         """Until then rows are sent: this process could not write."""
-        self._ahead: dict[tuple[str, str], AheadOfSpots] = {}
-        """By the place in a bucket where files are."""
+        self._ahead: dict[tuple[str, str], AheadOfSpots | None] = {}
+        """By the place where files are; None for a disk of this host, which answers at once."""
         self._kafka = KafkaAccess(caller.config, broker)
 
     def publish(self, request: Publish) -> Published | None:
@@ -227,10 +228,10 @@ class DirectBytes:
             return None if clients is None else partial(self._kafka.read, clients, limits=limits)
         if place is None:
             return None
-        if not place.store.remote:
-            return DirectReader(place.store, place.folder, self._kept).fetch
         ahead = self._ahead_at(place)
         reader = DirectReader(place.store, place.folder, self._kept, ahead)
+        if ahead is None:
+            return reader.fetch
 
         def fetch(rows: ManyRows) -> ManyRows:
             ahead.has_read(request, rows)
@@ -242,19 +243,21 @@ class DirectBytes:
         rows: ManyRows = self._caller.call(CALLS["locate"], {"request": request})
         return rows
 
-    def _ahead_at(self, place: DirectPlace) -> AheadOfSpots:
+    def _ahead_at(self, place: DirectPlace) -> AheadOfSpots | None:
         key = (place.store.root, place.folder)
-        ahead = self._ahead.get(key)
-        if ahead is None:
-            made = AheadOfSpots(place.store, place.folder, self._caller.config, self._locate)
-            ahead = self._ahead.setdefault(key, made)
-        return ahead
+        if key not in self._ahead:
+            store, made = place.store, None
+            if store.remote or network_kind(store.path(place.folder)) is not None:
+                made = AheadOfSpots(store, place.folder, self._caller.config, self._locate)
+            self._ahead.setdefault(key, made)
+        return self._ahead[key]
 
     def close(self) -> None:
         """Close the files."""
         self._kept.clear()
         for ahead in self._ahead.values():
-            ahead.pieces.close()
+            if ahead is not None:
+                ahead.pieces.close()
         writers, self._writers = self._writers, {}
         for writer in writers.values():
             writer.close()

@@ -14,10 +14,13 @@ from tests.delays import finished
 from tests.unit.transport.direct_kit import DIRECT, sees
 from tests.unit.transport.owner_kit import SCHEMA, column, place_at
 
+import millrace as mr
 from millrace.config import Config
+from millrace.journal import direct_reads
 from millrace.journal.block_memory import BlockMemory
 from millrace.journal.broker import Broker
 from millrace.journal.core.read_request import ReadRequest
+from millrace.journal.embedded import mounts
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.embedded.segment_disk import LocalDisk
 from millrace.storage.fetched_ahead import FetchedAhead, Piece
@@ -176,6 +179,65 @@ def test_a_joined_reader_finds_its_next_rows_fetched(
     assert sum(requests.count.values()) <= 1.3 * len(requests.count)
     client.close()
     owner.close()
+
+
+def on_a_network(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a folder is on a network file system, as far as this process can tell."""
+    listing = path / "mountinfo"
+    listing.write_text(f"1 1 0:1 / {path} rw - nfs4 server:/x rw\n", encoding="utf-8")
+    monkeypatch.setattr(mounts, "_MOUNTS", str(listing))
+
+
+def test_a_joined_reader_of_a_network_folder_finds_its_next_rows_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = Owner.open(
+        place_at(
+            tmp_path, open_broker=lambda: EmbeddedBroker.open(str(tmp_path / "journals"), SMALL)
+        )
+    )
+    fill(owner.broker)
+    requests, read_range = Requests(), direct_reads.read_range
+
+    def far_range(store: LocalStore, path: str, position: int, size: int) -> bytes:
+        requests.made(path, position)
+        return read_range(store, path, position, size)
+
+    monkeypatch.setattr(direct_reads, "read_range", far_range)
+    near = sees(tmp_path, DIRECT)
+    assert values_in_steps(near, 50) == list(range(ROWS))
+    assert requests.most == 1, "a disk answers at once"
+    near.close()
+    on_a_network(tmp_path, monkeypatch)
+    client = sees(tmp_path, DIRECT)
+
+    assert values_in_steps(client, 50) == list(range(ROWS))
+
+    assert requests.most > 1
+    client.close()
+    owner.close()
+
+
+def test_the_owner_of_a_network_folder_reads_ranges_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_network(tmp_path, monkeypatch)
+    requests, read = Requests(), LocalDisk.read
+
+    def far_read(
+        disk: LocalDisk, path: str, position: int, length: int, *, memory: BlockMemory | None = None
+    ) -> bytes | memoryview:
+        requests.made(path, position)
+        return read(disk, path, position, length, memory=memory)
+
+    with mr.open(tmp_path / "mill", ledger="files", config=SMALL) as ws:
+        ws.journals.create("a", SCHEMA)
+        ws.journals.append("a", column(*range(ROWS)))
+        monkeypatch.setattr(LocalDisk, "read", far_read)
+
+        assert ws.journals.read("a", 0).rows()["x"].to_pylist() == list(range(ROWS))
+
+    assert requests.most > 1
 
 
 def test_a_file_that_hangs_holds_up_only_those_who_read_it(
