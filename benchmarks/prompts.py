@@ -1,7 +1,7 @@
-"""Questions to a model over a table, beside plain asyncio and Daft: rows/s, CPU, waste of kills.
+"""Questions to a model over a table, beside asyncio, Daft and Ray: rows/s, CPU, waste of kills.
 
     python benchmarks/prompts.py [--rows N] [--at-once 16 64 256] [--delay-ms MS] [--slow SHARE]
-        [--broken SHARE] [--kill] [--daft PYTHON]
+        [--broken SHARE] [--kill] [--daft PYTHON] [--ray PYTHON]
 
 All ask the same stand-in, a process of its own, with as many questions under way at once. Of the
 answers, a share takes ten times as long, and a share is an error 500 the first time. Rows/s are
@@ -66,6 +66,26 @@ frame = daft.from_pydict({"id": list(range(rows))}).with_column(
            use_chat_completions=True),
 )
 frame.write_parquet(out)
+"""
+RAY = """
+import sys
+import ray
+from ray.data.llm import HttpRequestProcessorConfig, build_processor
+
+url, rows, at_once, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+ray.init(num_cpus=2, include_dashboard=False, object_store_memory=200_000_000)
+asking = HttpRequestProcessorConfig(
+    url=url + "/chat/completions", batch_size=at_once // 2, concurrency=2, max_retries=5
+)
+def question(row):
+    messages = [{"role": "user", "content": f"number {row['id']}"}]
+    return dict(payload={"model": "gpt-5-mini", "messages": messages})
+def answer(row):
+    choices = row["http_response"].get("choices")
+    return {"answer": choices[0]["message"]["content"] if choices else None}  # Asks once at 500.
+build_processor(asking, preprocess=question, postprocess=answer)(
+    ray.data.range(rows)
+).write_parquet(out)
 """
 MILLRACE = f"""
 import sys
@@ -166,7 +186,7 @@ def killed(peer: Peer, case: Case, folder: Path) -> dict[str, float]:
 
 
 def stop(service: subprocess.Popen[bytes]) -> None:
-    service.send_signal(signal.SIGINT)
+    service.terminate()
     service.wait(30)
 
 
@@ -179,10 +199,12 @@ def main(arguments: Sequence[str]) -> None:
     options.add_argument("--broken", type=float, default=0.05)
     options.add_argument("--kill", action="store_true")
     options.add_argument("--daft", metavar="PYTHON", help="a Python that has Daft")
+    options.add_argument("--ray", metavar="PYTHON", help="a Python that has Ray Data")
     given = options.parse_args(arguments)
     peers = [Peer("asyncio", sys.executable, ASYNCIO), Peer("millrace", sys.executable, MILLRACE)]
-    if given.daft:
-        peers.insert(1, Peer("daft", given.daft, DAFT))
+    for name, python, program in (("daft", given.daft, DAFT), ("ray", given.ray, RAY)):
+        if python:
+            peers.insert(-1, Peer(name, python, program))
     for at_once in given.at_once:
         case = Case(
             rows=given.rows or ROWS_A_SLOT * at_once,

@@ -59,11 +59,15 @@ class AnthropicWire:
         ended = {"max_tokens": "length", "refusal": "refused"}.get(body.get("stop_reason") or "")
         return Answer(
             text=text,
-            usage=_usage(body.get("usage") or {}),
+            usage=self.usage(body),
             model=body.get("model") or "",
             request_id=body.get("id") or "",
             ended=ended or "",
         )
+
+    def usage(self, body: Mapping[str, Any]) -> Usage:
+        """What a response was charged for."""
+        return _usage(body.get("usage") or {})
 
     def error(self, body: object) -> tuple[str, str]:
         """The code and the text of an error."""

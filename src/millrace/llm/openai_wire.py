@@ -55,7 +55,7 @@ class OpenAiWire:
         ended = "length" if finish == "length" else ""
         return Answer(
             text=refusal or message.get("content") or "",
-            usage=_usage(body.get("usage") or {}),
+            usage=self.usage(body),
             model=body.get("model") or "",
             request_id=body.get("id") or "",
             ended="refused" if refusal or finish == "content_filter" else ended,
@@ -78,6 +78,10 @@ class OpenAiWire:
             usage=_usage(body.get("usage") or {}),
             model=body.get("model") or "",
         )
+
+    def usage(self, body: Mapping[str, Any]) -> Usage:
+        """What a response was charged for."""
+        return _usage(body.get("usage") or {})
 
     def error(self, body: object) -> tuple[str, str]:
         """The code and the text of an error."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from millrace.llm.anthropic_wire import AnthropicWire
-from millrace.llm.model_questions import Answer, Question
+from millrace.llm.model_questions import Answer, Question, Usage
 from millrace.llm.models import Model
 from millrace.llm.openai_wire import OpenAiWire
 
@@ -33,11 +33,23 @@ class Wire(Protocol):
     def answer(self, body: Mapping[str, Any], question: Question) -> Answer:
         """The answer in a response; `ValueError` or `KeyError` if it has none."""
 
+    def usage(self, body: Mapping[str, Any]) -> Usage:
+        """What a response was charged for, also one without an answer."""
+
     def error(self, body: object) -> tuple[str, str]:
         """The code and the text of an error's response."""
 
 
 _WIRES: Final[Mapping[str, Wire]] = {"openai": OpenAiWire(), "anthropic": AnthropicWire()}
+
+
+def answer_without_text(wire: Wire, body: Mapping[str, Any]) -> Answer:
+    """What is known of a response that has no answer: it was paid for all the same."""
+    try:
+        usage = wire.usage(body)
+    except (AttributeError, TypeError, ValueError):
+        usage = Usage()
+    return Answer(text="", usage=usage, request_id=str(body.get("id") or ""))
 
 
 def wire_of(model: Model) -> Wire:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
+from millrace.errors import MillraceError
 from millrace.pipeline.core.call_outcomes import Failure
 from millrace.pipeline.paid.call_errors import AnswerUnusable, NotAllowed
 
@@ -50,6 +53,23 @@ def failure_of(
         ends_step=isinstance(error, NotAllowed),
         answer=error.answer if isinstance(error, AnswerUnusable) else None,
     )
+
+
+@contextmanager
+def keeps_answer(unusable: AnswerUnusable) -> Iterator[None]:
+    """An error of a repair keeps the answer that was to be repaired: it was paid for."""
+    try:
+        yield
+    except MillraceError as error:
+        if isinstance(error, AnswerUnusable) and error.answer is None:
+            error.answer = unusable.answer
+        raise
+    except Exception as error:
+        raise AnswerUnusable(
+            f"{unusable}\n  found: repair= raised {type(error).__name__}: {error}\n"
+            "  to fix: let it take such answers too, or raise mr.AnswerUnusable",
+            answer=unusable.answer,
+        ) from error
 
 
 def _is_ours(path: str) -> bool:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import SchemaMismatch
-from millrace.pipeline.calling.call_failures import MakingFailed, failure_of
+from millrace.pipeline.calling.call_failures import MakingFailed, failure_of, keeps_answer
 from millrace.pipeline.calling.call_thread import CallThread, stuck_calls
 from millrace.pipeline.calling.function_instances import Instance, instance_of
 from millrace.pipeline.core.call_outcomes import Row
@@ -24,6 +25,7 @@ from millrace.pipeline.core.job_model import FunctionSink, Map
 from millrace.pipeline.define.context import Context
 from millrace.pipeline.define.user_functions import WorkerFunction as Function
 from millrace.pipeline.large.large_passing import Passing
+from millrace.pipeline.paid.call_errors import AnswerUnusable
 
 JOB_STUCK_CALLS_MAX: Final = 2
 """How many calls that ran into their time limit a worker leaves behind before it ends."""
@@ -96,7 +98,17 @@ class FunctionCaller:
 
     def call_row(self, row: Row, context: Context) -> list[Row]:
         """The rows that one call makes, within its time limit."""
-        return self._within_limit(lambda: self.function.call_row(row, context))
+        return self._within_limit(lambda: self._row_or_repair(row, context))
+
+    def _row_or_repair(self, row: Row, context: Context) -> list[Row]:
+        try:
+            return self.function.call_row(row, context)
+        except AnswerUnusable as error:
+            repair = self.step.calling.repair
+            if repair is None:
+                raise
+            with keeps_answer(error):
+                return self.function.rows_of(repair(dict(row), error))
 
     def call_batch(self, batch: pa.RecordBatch, context: Context) -> pa.RecordBatch:
         """The rows that one call makes of a batch, within its time limit."""
@@ -110,7 +122,15 @@ class FunctionCaller:
     async def call_row_async(self, row: Row, context: Context) -> list[Row]:
         """The rows that one call of an async function makes, within its time limit."""
         async with asyncio.timeout(self.options.timeout):
-            return await self.function.call_row_async(row, context)
+            try:
+                return await self.function.call_row_async(row, context)
+            except AnswerUnusable as error:
+                repair = self.step.calling.repair
+                if repair is None:
+                    raise
+                with keeps_answer(error):
+                    made = repair(dict(row), error)
+                    return self.function.rows_of(await made if inspect.isawaitable(made) else made)
 
     async def call_batch_async(self, batch: pa.RecordBatch, context: Context) -> pa.RecordBatch:
         """The rows that one call of an async function makes of a batch, within its time limit."""

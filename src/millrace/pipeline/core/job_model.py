@@ -66,6 +66,8 @@ class Calling:
     setting: str = ""
     """What else its callable is made with: a process that has one with another setting makes one
     anew. It is no part of what the step is."""
+    repair: Callable[..., Any] | None = None
+    """Makes rows of an answer that was paid for and cannot be used."""
     batches: AsksInBatches | None = None
     """How its questions go into batches of the provider, if they can."""
 

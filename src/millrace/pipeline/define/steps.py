@@ -17,6 +17,7 @@ from millrace.identity.schemas import difference
 from millrace.keys import check_partitions
 from millrace.pipeline.core import job_model
 from millrace.pipeline.core.job_model import OnDoubt, OnError
+from millrace.pipeline.define.answer_repairs import with_repair
 from millrace.pipeline.define.function_schema import checked
 from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.define.keyed.step_timed import StepTimed
@@ -105,6 +106,7 @@ class Step(StepPrompts, StepTimed):
         on_doubt: OnDoubt = "retry",
         retry_on: ErrorClasses = (),
         give_up_on: ErrorClasses = (),
+        repair: Function | None = None,
         ordered: bool = True,
         budget: Budget | None = None,
         limits: Limits | None = None,
@@ -145,6 +147,8 @@ class Step(StepPrompts, StepTimed):
             retry_on: classes of errors, or their names: a call that raised another is not made
                 again.
             give_up_on: classes of errors after which a call is not made again.
+            repair: gets a row and the `mr.AnswerUnusable` that the function raised for it, and
+                returns rows like the function: what was paid for is not paid for again.
             ordered: whether results of an expensive step are published in the order of its rows;
                 if not, a slow call holds back no result.
             budget: what the calls may cost, over all workers and runs: `mr.Budget(usd=25)`. The job
@@ -175,7 +179,7 @@ class Step(StepPrompts, StepTimed):
                 name=self._graph.take_name(name, call),
                 inputs=(self._node,),
                 schema=stored_schema(output, options.large),
-                calling=calling,
+                calling=with_repair(call, calling, repair, options),
                 options=options,
                 returned=output if options.large else None,
             )

@@ -11,11 +11,11 @@ from millrace.llm.batch_calls import BatchReply
 from millrace.llm.model_questions import Repair
 from millrace.llm.models import Model
 from millrace.llm.prompts import Prompt, Row, Unfit
-from millrace.llm.wire_formats import wire_of
+from millrace.llm.wire_formats import answer_without_text, wire_of
 from millrace.pipeline.batches.batch_machine import RowFate
 from millrace.pipeline.paid.call_records import Held
 from millrace.pipeline.paid.spend import NANO_USD, CallSpend
-from millrace.pipeline.prompts.prompt_call import call_spend
+from millrace.pipeline.prompts.prompt_call import NO_ANSWER, call_spend
 
 Mode = Literal["calls", "batch", "auto"]
 AUTO_ROWS: Final = 1_000
@@ -81,13 +81,16 @@ class RowAnswers:
                 self.refused.add(index)
             return
         question = self.prompt.question(self.rows[index], self.repairs.get(index))
+        wire, problem = wire_of(self.prompt.model), ""
         try:
-            answer = wire_of(self.prompt.model).answer(reply.body, question)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            self.unfit[index] = Unfit(str(reply.body), repr(error), repairable=False)
+            answer = wire.answer(reply.body, question)
+        except NO_ANSWER as error:
+            answer, problem = answer_without_text(wire, reply.body), repr(error)
+        self.spent.setdefault(index, []).append(call_spend(self.prompt, answer, batch=True))
+        if problem:
+            self.unfit[index] = Unfit(str(reply.body), problem, repairable=False)
             self.refused.add(index)
             return
-        self.spent.setdefault(index, []).append(call_spend(self.prompt, answer, batch=True))
         made = self.prompt.answered(self.rows[index], answer)
         if not isinstance(made, Unfit):
             self.made[index] = made

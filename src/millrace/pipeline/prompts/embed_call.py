@@ -103,8 +103,10 @@ class EmbedCall:
         return vectors
 
     def close(self) -> None:
-        """Close the connections, when the worker turns to another step."""
+        """Close the connections and the cache, when the worker turns to another step."""
         self._calls.close()
+        if self._cache is not None:
+            self._cache.close()
 
 
 def _no_vectors(model: Model, found: str) -> AnswerUnusable:

@@ -20,10 +20,13 @@ from millrace.llm.provider_calls import (
     check_key,
     limits_of,
 )
-from millrace.llm.wire_formats import wire_of
+from millrace.llm.wire_formats import answer_without_text, wire_of
 from millrace.pipeline.paid.call_errors import AnswerUnusable, NotAllowed, ProviderBusy
 from millrace.pipeline.paid.spend import NANO_USD, CallSpend, Spend
 from millrace.pipeline.prompts.prompt_errors import QuestionRefused
+
+NO_ANSWER: Final = (AttributeError, KeyError, IndexError, TypeError, ValueError)
+"""Errors of reading a response that is not of its format."""
 
 REPAIRS_MAX: Final = 10_000
 """Answers that wait for their repair; a worker has fewer calls under way."""
@@ -127,27 +130,35 @@ class PromptCall:
             reply, was_there = await self._cache.get(request_key(model, path, body), ask)
         try:
             answer = self._wire.answer(reply, question)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except NO_ANSWER as error:
+            if not was_there:
+                self._note(context, answer_without_text(self._wire, reply))
+            await self._forget(row, repair)
             raise AnswerUnusable(
                 f"{model.model} gave a response that is none\n  found: {error!r}\n"
                 f"  to fix: see that {model.base_url} speaks the format of {model.provider}",
                 answer=str(reply),
             ) from None
         if not was_there:
-            noted = call_spend(self._prompt, answer)
-            context.spend(
-                tokens_in=noted.spend.tokens_in,
-                tokens_cached=noted.spend.tokens_cached,
-                tokens_out=noted.spend.tokens_out,
-                usd=noted.spend.usd if noted.is_priced else None,
-                model=noted.model,
-                request_id=noted.request_id,
-            )
+            self._note(context, answer)
         return answer
 
+    def _note(self, context: CallContext, answer: Answer) -> None:
+        noted = call_spend(self._prompt, answer)
+        context.spend(
+            tokens_in=noted.spend.tokens_in,
+            tokens_cached=noted.spend.tokens_cached,
+            tokens_out=noted.spend.tokens_out,
+            usd=noted.spend.usd if noted.is_priced else None,
+            model=noted.model,
+            request_id=noted.request_id,
+        )
+
     def close(self) -> None:
-        """Close the connections, when the worker turns to another step."""
+        """Close the connections and the cache, when the worker turns to another step."""
         self._calls.close()
+        if self._cache is not None:
+            self._cache.close()
 
 
 async def posted(

@@ -316,3 +316,31 @@ def test_an_answer_of_no_use_is_asked_for_again_when_its_row_is(
     assert second == third
     assert second["id"] == 7
     assert len(charges(tmp_path / "invoice.log")) == 3, "a question, its repair, and once more"
+
+
+@pytest.mark.parametrize("provider", [0, 1])
+def test_a_response_without_an_answer_is_charged_and_asked_for_again_when_its_row_is(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: int
+) -> None:
+    llm = models(service())[provider]
+    mr.open(tmp_path / "mill").close()
+    call = PromptCall(prompt_of(llm), caches=True)
+    call.open_in(str(tmp_path / "mill"))
+    post = call._calls.post
+
+    async def emptied(path: str, body: Any, *, key: str = "") -> Any:  # noqa: ANN401 - JSON
+        reply = await post(path, body, key=key)
+        missing: dict[str, Any] = {"choices": [], "content": None}
+        return replace(reply, body=reply.body | missing)
+
+    monkeypatch.setattr(call._calls, "post", emptied)
+    ((error, noted),) = called((call, row(7)))
+    monkeypatch.undo()
+    ((made, _),) = called((call, row(7)))
+
+    assert isinstance(error, mr.AnswerUnusable)
+    assert "usage" in (error.answer or "")
+    first, _ = charges(tmp_path / "invoice.log")
+    assert noted.spend.usd == pytest.approx(first.usd, abs=1e-9)
+    assert noted.request_id == first.request_id
+    assert made["id"] == 7

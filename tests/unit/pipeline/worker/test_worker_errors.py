@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +346,63 @@ def test_errors_that_are_not_to_be_tried_again_are_not_and_the_paid_answer_is_ke
     assert called == [0, 1]
     letters = dead(bench.broker, "f")
     assert letters[0]["error"] == "AnswerUnusable: no JSON\n  answer: I am sorry"
+
+
+class Unsure:
+    """Answers with a text that is no number for odd rows, and counts what was paid."""
+
+    def __init__(self) -> None:
+        self.called: list[int] = []
+
+    def answer(self, row: Row) -> Row:
+        self.called.append(row["x"])
+        if row["x"] % 2:
+            raise AnswerUnusable("no number", answer=f"about {row['x']}")
+        return row
+
+    async def answer_async(self, row: Row) -> Row:
+        return self.answer(row)
+
+
+def number_of(row: Row, error: AnswerUnusable) -> Row:
+    word, number = str(error.answer).split()
+    if number == "3":
+        raise ValueError(word)
+    assert row["x"] == int(number)
+    return {"x": 100 + int(number)}
+
+
+async def number_of_async(row: Row, error: AnswerUnusable) -> Row:
+    await asyncio.sleep(0)
+    return number_of(row, error)
+
+
+@pytest.mark.parametrize("repair", [number_of, number_of_async])
+def test_an_answer_that_was_paid_for_is_repaired_and_not_paid_for_again(
+    tmp_path: Path, repair: Callable[..., Any]
+) -> None:
+    unsure, is_async = Unsure(), repair is number_of_async
+    step = map_step(
+        "f",
+        unsure.answer_async if is_async else unsure.answer,
+        is_async=is_async,
+        expensive=True,
+        retries=5,
+        on_error="dead_letter",
+        give_up_on=[AnswerUnusable],
+    )
+    step = replace(step, calling=replace(step.calling, repair=repair))
+    bench = bench_of(tmp_path, step, rows=6)
+
+    bench.run()
+
+    assert output(bench.broker, "f") == [0, 101, 2, 4, 105]
+    assert unsure.called == list(range(6))
+    (letter,) = dead(bench.broker, "f")
+    assert letter["error"].startswith("AnswerUnusable: no number")
+    assert "repair= raised ValueError: about" in letter["error"]
+    assert letter["error"].endswith("answer: about 3")
+    assert totals(bench.broker, "f").calls == 6
 
 
 # Functions that hang.
