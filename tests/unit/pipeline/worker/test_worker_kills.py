@@ -162,7 +162,7 @@ def test_calls_in_doubt_can_be_left_out(tmp_path: Path, *, is_lost: bool) -> Non
     assert count <= 2 * BATCH_ROWS if is_lost else count == 1
     assert ARMING in values
     assert {row["error"] for row in buried} == {
-        "in doubt: a worker that died may have made this call"
+        "InDoubt: in doubt: a worker that died may have made this call"
     }
     assert output(broker, "pay") == [v for v in expected() if -v not in values]
     if not is_lost:

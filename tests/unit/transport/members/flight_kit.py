@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.unit.reads.kit import LONG_S
+
 from millrace.config import Config
 from millrace.journal.broker import Broker
 from millrace.reads.api import ReadSession
@@ -87,9 +89,10 @@ class Processes:
         return "there is no limit"
 
     def end(self, wait_s: float) -> None:
+        """End them; one that is still ending on busy cores has more time than Spark gives it."""
         for process in self.running:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(wait_s)
+                process.wait(max(wait_s, LONG_S))
             process.kill()
             process.wait()
 
