@@ -21,6 +21,8 @@ import millrace as mr
 from millrace.cli.main import cli
 from millrace.config import Config
 from millrace.errors import BrokerStopped, DataLost, OwnerReplaced, StorageError
+from millrace.journal.ledger_log import postgres_log
+from millrace.journal.ledger_log.decision_log import Added, Taken
 from millrace.journal.ledger_log.log_broker import LogBroker
 from millrace.journal.ledger_log.postgres_log import PostgresLog
 from millrace.storage.local import LocalStore
@@ -98,6 +100,45 @@ def test_killed_connections_and_restarts_lose_and_repeat_nothing(
 
     assert done == list(range(300))
     assert read_all(place.open(), "a") == list(range(300))
+
+
+def test_a_record_that_could_not_be_put_in_order_is_tried_again_and_is_one_of_two(
+    server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{server.url}&options=-c%20default_transaction_isolation%3Dserializable"
+    states: list[str | None] = []
+    is_passing = postgres_log._is_passing
+
+    def note(error: psycopg.Error) -> bool:
+        states.append(error.sqlstate)
+        return is_passing(error)
+
+    monkeypatch.setattr(postgres_log, "_is_passing", note)
+    workspace = secrets.token_hex(8)
+    logs = [PostgresLog(url, workspace, CONFIG) for _ in range(2)]
+    logs[0].prepare()
+    answers: list[list[Added | Taken]] = [[], []]
+    together = threading.Barrier(2)
+
+    def add(mine: int) -> None:
+        for number in range(1, 81):
+            together.wait()
+            answers[mine].append(logs[mine].add(number, b"owner %d" % mine))
+
+    threads = [threading.Thread(target=add, args=(mine,)) for mine in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    for number, pair in enumerate(zip(*answers, strict=True), 1):
+        assert [type(answer) for answer in pair].count(Added) == 1, number
+        winner = int(isinstance(pair[1], Added))
+        assert pair[1 - winner] == Taken(b"owner %d" % winner)
+        assert logs[0].read(number) == b"owner %d" % winner
+    assert "40001" in states, "the server put all of them in order at once"
+    for log in logs:
+        log.close()
 
 
 def test_a_read_only_server_is_named_and_saves_nothing(place: Place, server: Postgres) -> None:
