@@ -91,4 +91,5 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
         tokens_in=int(usage.get("input_tokens") or 0) + written,
         tokens_cached=int(usage.get("cache_read_input_tokens") or 0),
         tokens_out=int(usage.get("output_tokens") or 0),
+        tokens_written=written,
     )

@@ -55,6 +55,8 @@ class Usage:
     """Tokens of the question that it did not have in its cache."""
     tokens_cached: int = 0
     tokens_out: int = 0
+    tokens_written: int = 0
+    """Those of `tokens_in` that it put into its cache, which may cost more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,11 +30,13 @@ class Price:
     """Tokens of the answer, those of its reasoning included."""
     cached: float | None = None
     """Tokens of the question that the provider had in its cache; as `input` if not given."""
+    written: float | None = None
+    """Tokens of the question that the provider put into its cache; as `input` if not given."""
     batch: float = 0.5
     """The part of the price that a call costs in a batch."""
 
     def __post_init__(self) -> None:
-        for name in ("input", "output", "cached", "batch"):
+        for name in ("input", "output", "cached", "written", "batch"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise UserError(
@@ -42,18 +44,31 @@ class Price:
                 )
 
     def usd(
-        self, *, tokens_in: int, tokens_cached: int = 0, tokens_out: int = 0, batch: bool = False
+        self,
+        *,
+        tokens_in: int,
+        tokens_cached: int = 0,
+        tokens_out: int = 0,
+        tokens_written: int = 0,
+        batch: bool = False,
     ) -> float:
         """What a call costs. `tokens_in` are those of the question that were not cached.
+
+        `tokens_written` are those of them that the provider put into its cache.
 
         Example:
             >>> mr.llm.Price(input=2.0, cached=0.5).usd(tokens_in=0, tokens_cached=1000)
             0.0005
         """
         cached = self.input if self.cached is None else self.cached
+        more = 0.0 if self.written is None else self.written - self.input
         dollars = tokens_in * self.input + tokens_cached * cached + tokens_out * self.output
+        dollars += tokens_written * more
         return dollars * (self.batch if batch else 1.0) / _MILLION
 
+
+_WRITTEN_BY_CLAUDE: Final = 1.25
+"""What a token costs that Anthropic puts into its cache for five minutes, by that of another."""
 
 _PRICES: Final[dict[str, tuple[float, float | None, float]]] = {
     # Input, cached input, output.
@@ -108,4 +123,7 @@ def price_of(model: str) -> Price | None:
         True
     """
     row = _PRICES.get(model) or _PRICES.get(_DAY.sub("", model))
-    return None if row is None else Price(input=row[0], cached=row[1], output=row[2])
+    if row is None:
+        return None
+    written = _WRITTEN_BY_CLAUDE * row[0] if model.startswith("claude-") else None
+    return Price(input=row[0], cached=row[1], output=row[2], written=written)

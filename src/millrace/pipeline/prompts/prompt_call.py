@@ -195,6 +195,7 @@ def call_spend(prompt: Prompt, answer: Answer, *, batch: bool = False) -> CallSp
     usage, price = answer.usage, prompt.model.price
     counts = asdict(usage)
     usd = None if price is None else price.usd(**counts, batch=batch)
+    del counts["tokens_written"]  # They are a part of `tokens_in`.
     return CallSpend(
         spend=Spend(**counts, nano_usd=round((usd or 0) * NANO_USD)),
         model=prompt.model.model,

@@ -48,6 +48,7 @@ class Invoice:
         """Charge for one answer by the price of its model; a model without one is free."""
         counts = asdict(usage)
         usd = (price_of(model) or FREE).usd(**counts, batch=kind == "batch")
+        del counts["tokens_written"]  # They are a part of `tokens_in`.
         line = Charge(
             at=at, kind=kind, model=model, request_id=request_id, key=key, usd=usd, **counts
         )
