@@ -477,9 +477,12 @@ def test_the_kind_of_a_file_system_is_that_of_the_nearest_mount(path: str, kind:
     assert mounts.kind_of(path, MOUNTS.splitlines(keepends=True)) == kind
 
 
-def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["nfs4", "fuse.juicefs", "fuse.ceph-fuse", "wekafs"])
+def test_a_network_file_system_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listing = tmp_path / "mountinfo"
-    listing.write_text(f"1 1 0:1 / {tmp_path}/share rw - nfs4 server:/x rw\n", encoding="utf-8")
+    listing.write_text(f"1 1 0:1 / {tmp_path}/share rw - {kind} server:/x rw\n", encoding="utf-8")
     monkeypatch.setattr(mounts, "_MOUNTS", str(listing))
 
     with pytest.raises(UserError, match="network file system"):

@@ -16,7 +16,9 @@ NETWORK: Final = frozenset(
         *("nfs", "nfs3", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "afs", "9p", "ceph"),
         *("glusterfs", "fuse.glusterfs", "lustre", "beegfs", "gpfs", "orangefs", "ocfs2", "gfs2"),
         *("fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.mount-s3", "davfs"),
-        *("fuse.davfs2", "coda", "ncpfs"),
+        *("fuse.davfs2", "coda", "ncpfs", "fuse.juicefs", "fuse.blobfuse", "fuse.blobfuse2"),
+        *("fuse.goofys", "fuse.ceph", "fuse.ceph-fuse", "fuse.mfs", "fuse.seaweedfs"),
+        *("fuse.hadoop-fuse-dfs", "fuse.fuse_dfs", "wekafs", "panfs", "pvfs2"),
     )
 )
 _MOUNTS: Final = "/proc/self/mountinfo"
