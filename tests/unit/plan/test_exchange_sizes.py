@@ -45,6 +45,22 @@ def test_a_medium_side_is_broadcast_while_its_copies_are_less_than_an_exchange(
     assert not any("broadcast" in line for line in stages(query, too_large))
 
 
+@pytest.mark.parametrize(("tasks", "is_broadcast"), [(11, True), (14, False)])
+def test_an_exchange_moves_both_sides_and_one_task_hashes_the_medium_one_in_any_case(
+    large: Dataset, medium: Dataset, tasks: int, *, is_broadcast: bool
+) -> None:
+    large_bytes, medium_bytes = scanned_bytes(large._plan), scanned_bytes(medium._plan)
+    sizes = replace(
+        CUT_UP,
+        broadcast_bytes_max=medium_bytes // 2,
+        split_bytes_target=-(-large_bytes // tasks),
+    )
+
+    planned = stages(large.join(medium, on="k"), sizes)
+
+    assert any("broadcast" in line for line in planned) is is_broadcast
+
+
 def test_rows_that_lie_by_a_key_already_are_not_left_for_a_medium_side(
     large: Dataset, medium: Dataset
 ) -> None:
