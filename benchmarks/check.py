@@ -7,11 +7,12 @@ better. Of each case, several ratios are recorded, each with the commit and date
 A case fell if it is a fifth below the lowest of them: it is then measured up to three times, and
 the median counts.
 
-Other work on the cores disturbs ratios too, so the cores are looked at before and after each run. A
+Other work on the cores disturbs ratios too, so the cores are looked at while a benchmark runs. A
 case that is low is an error only if two runs or more were undisturbed, on the kind of machine that
 it was recorded on; otherwise this says so and goes on. It ends in less than five minutes: every
-benchmark runs once before a low one runs again, and each day another one comes first. On idle
-cores a case that it had no time for is an error, and so is one that is no longer measured.
+benchmark runs once before a low one runs again, and each day another one comes first. A case that
+it had no time for is an error on that kind of machine, if no run was disturbed and the cores are
+idle, and so is one that is no longer measured.
 
 `--record` measures five times, on cores that nothing else uses, and writes recorded.json. The
 message for a case that fell lists the commits since it was measured last, and how to find the one.
@@ -36,6 +37,9 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.other_work import OtherWork, busy_share
+
 HERE: Final = Path(__file__).parent
 RECORDED: Final = HERE / "recorded.json"
 FALL_MAX: Final = 0.2
@@ -46,9 +50,8 @@ RUN_S_MAX: Final = 600
 CHECK_S_MAX: Final = 280
 """No run begins or goes on after this time."""
 BUSY_SHARE_MAX: Final = 0.25
-"""A run is disturbed if other work uses more of the cores than this before or after it."""
+"""A run is disturbed if other work uses more of the cores than this while it runs."""
 UNDISTURBED_MIN: Final = 2
-LOOK_S: Final = 1.0
 COMMITS_SHOWN_MAX: Final = 15
 
 Lines = Sequence[Mapping[str, Any]]
@@ -338,25 +341,7 @@ def processor() -> str:
     return names[0] if names else platform.processor()
 
 
-# The machine and its commits.
-def busy_share() -> float:
-    """Which share of the cores is in use now, while nothing of this check runs."""
-    before = _ticks()
-    time.sleep(LOOK_S)
-    total, idle = (after - b for after, b in zip(_ticks(), before, strict=True))
-    return 1 - idle / total if total else 0.0
-
-
-def _ticks() -> tuple[int, int]:
-    """Of all cores: all ticks, and idle ones. What another machine took of ours is no idle tick."""
-    try:
-        first = Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0]
-    except OSError:
-        return 0, 0
-    fields = [int(value) for value in first.split()[1:9]]
-    return sum(fields), fields[3] + fields[4]
-
-
+# The commits.
 def git(*arguments: str) -> str | None:
     """What git says of this checkout; None if there is none."""
     try:
@@ -386,19 +371,22 @@ def run(name: str, limit_s: float = RUN_S_MAX) -> Run:
     if limit_s <= 0:
         raise OutOfTime(name)
     short = SHORT[name]
-    begun, busy_before = time.monotonic(), busy_share()
+    begun = time.monotonic()
     command = [sys.executable, str(HERE / f"{name}.py"), *short.arguments]
     print(f"running {' '.join(command[1:])}", file=sys.stderr, flush=True)
+    others = OtherWork()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=limit_s)
+        with others:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=True, timeout=limit_s
+            )
     except subprocess.CalledProcessError as error:
         last = "\n    ".join(error.stderr.strip().splitlines()[-12:])
         raise Unusable(f"benchmark {name} failed\n    {last}") from error
     except subprocess.TimeoutExpired as error:
         raise OutOfTime(name) from error
-    busy = max(busy_before, busy_share())
     print(
-        f"  took {time.monotonic() - begun:.0f} s, other work {busy:.0%}",
+        f"  took {time.monotonic() - begun:.0f} s, other work {others.share:.0%}",
         file=sys.stderr,
         flush=True,
     )
@@ -407,7 +395,7 @@ def run(name: str, limit_s: float = RUN_S_MAX) -> Run:
         raise Unusable(f"benchmark {name} gave no ratio\n  found: {done.stdout[-500:]!r}")
     return Run(
         {f"{name}: {case}": round(ratio, 3) for case, ratio in ratios.items()},
-        is_disturbed=busy > BUSY_SHARE_MAX,
+        is_disturbed=others.share > BUSY_SHARE_MAX,
     )
 
 
@@ -438,13 +426,19 @@ class Trial:
         low = any(one.is_low for one in self.judged) or not self.runs
         return low and len(self.runs) < TRIES and self.not_compared is None
 
-    def run_once(self, limit_s: float) -> None:
-        """Run it, if there is time."""
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it was recorded on another kind of machine."""
+        return any(one.machine != self.here for one in self.recorded.values())
+
+    def run_once(self, limit_s: float, *, was_disturbed: bool) -> None:
+        """Run it, if there is time. Runs before it may have been disturbed, and so taken longer."""
         try:
             self.runs.append(run(self.name, limit_s))
         except OutOfTime:
             # On idle cores, a case that never ran is an error.
-            if self.runs or busy_share() > BUSY_SHARE_MAX:
+            has_reason = bool(self.runs) or was_disturbed or self.is_elsewhere
+            if has_reason or busy_share() > BUSY_SHARE_MAX:
                 self.not_compared = f"the check ends after {CHECK_S_MAX} s"
         except Unusable as error:
             # A busy machine can end a benchmark: an idle one does so twice if it is wrong.
@@ -467,7 +461,8 @@ def measure_and_judge(
     for _ in range(TRIES + 1):  # One more, for what failed once.
         for trial in trials:
             if trial.goes_on:
-                trial.run_once(until - now())
+                disturbed = any(run.is_disturbed for other in trials for run in other.runs)
+                trial.run_once(until - now(), was_disturbed=disturbed)
     return [one for trial in trials for one in trial.judged]
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 
 import pytest
-from benchmarks import check
+from benchmarks import check, other_work
 from benchmarks.check import Measurement, OutOfTime, Recorded, Run, Unusable
+from benchmarks.other_work import Look, OtherWork, others_share
 
 
 def recorded(**ratios: float) -> dict[str, Recorded]:
@@ -166,6 +168,56 @@ def test_a_case_that_never_ran_is_an_error_on_idle_cores(
     assert one.is_bad == (not busy)
 
 
+@pytest.mark.parametrize(
+    ("disturbed", "machine", "is_bad"),
+    [(False, "here", True), (True, "here", False), (False, "there", False)],
+)
+def test_a_case_that_never_ran_is_no_error_behind_a_disturbed_run_or_on_another_machine(
+    monkeypatch: pytest.MonkeyPatch, *, disturbed: bool, machine: str, is_bad: bool
+) -> None:
+    known = {"b: join": record_of(5.0), "c: sort": record_of(5.0, machine=machine)}
+
+    def run(name: str, _limit_s: float) -> Run:
+        if name == "c":
+            raise OutOfTime(name)
+        return measured(is_disturbed=disturbed, join=5.0)
+
+    monkeypatch.setattr(check, "run", run)
+    monkeypatch.setattr(check, "busy_share", lambda: 0.0)
+    judged = check.measure_and_judge(["b", "c"], known, "here")
+    assert [one.is_bad for one in judged] == [False, is_bad]
+
+
+def test_work_of_others_between_two_looks_counts_and_our_own_does_not() -> None:
+    quiet = [Look(0, 0, 0.0), Look(200, 100, 100.0), Look(400, 200, 200.0)]
+    assert others_share(quiet) == 0
+    burst = [Look(0, 0, 0.0), Look(200, 0, 50.0), Look(400, 100, 150.0)]
+    assert others_share(burst) == pytest.approx(150 / 400)
+
+
+def test_a_program_of_ours_that_ends_unwaited_for_makes_nobody_else_busy() -> None:
+    looks = [Look(0, 0, 1_000.0), Look(200, 0, 1_200.0), Look(210, 10, 100.0), Look(410, 10, 300.0)]
+    assert others_share(looks) == 0
+    assert others_share([]) == others_share(looks[:1]) == 0
+
+
+def test_other_work_is_looked_at_while_a_benchmark_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = threading.Event()
+    looks = iter([Look(0, 0, 0.0)])
+
+    def look() -> Look:
+        first = next(looks, None)
+        if first is None:
+            looked.set()
+        return first or Look(200, 0, 0.0)
+
+    monkeypatch.setattr(other_work, "LOOK_S", 0.001)
+    monkeypatch.setattr(other_work, "look", look)
+    with OtherWork() as others:
+        assert looked.wait(10)
+    assert others.share == 1
+
+
 def test_each_benchmark_comes_first_on_some_day() -> None:
     orders = [check.of_the_day(list(check.SHORT), day) for day in range(len(check.SHORT))]
     assert {order[0] for order in orders} == set(check.SHORT)
@@ -225,7 +277,6 @@ def test_a_run_without_time_is_not_begun_and_one_that_is_too_long_is_ended(
 ) -> None:
     (tmp_path / "job.py").write_text("import time; time.sleep(60)")
     monkeypatch.setattr(check, "HERE", tmp_path)
-    monkeypatch.setattr(check, "LOOK_S", 0)
     for limit_s in (0, 0.2):
         with pytest.raises(OutOfTime, match="job"):
             check.run("job", limit_s)
@@ -241,7 +292,7 @@ def test_a_checkout_that_git_does_not_know_has_no_commits(
 def test_the_share_of_the_cores_in_use_is_between_none_and_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(check, "LOOK_S", 0.01)
+    monkeypatch.setattr(other_work, "LOOK_S", 0.01)
     assert 0 <= check.busy_share() <= 1
 
 
@@ -337,7 +388,6 @@ def test_a_benchmark_that_fails_or_says_nothing_is_named(
 ) -> None:
     (tmp_path / "job.py").write_text(code)
     monkeypatch.setattr(check, "HERE", tmp_path)
-    monkeypatch.setattr(check, "LOOK_S", 0)
     with pytest.raises(Unusable, match=f"(?s)benchmark job .*{found}"):
         check.run("job")
 
