@@ -293,7 +293,7 @@ def test_the_share_of_the_cores_in_use_is_between_none_and_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(other_work, "LOOK_S", 0.01)
-    assert 0 <= check.busy_share() <= 1
+    assert 0 <= other_work.busy_share() <= 1
 
 
 def test_what_was_saved_is_loaded_again(tmp_path: Path) -> None:

@@ -245,7 +245,8 @@ def as_typed_literal(node: exp.Expression) -> exp.Expression:
 
 
 def canonical(tree: exp.Expression) -> str:
-    """The tree as Spark SQL again, always written the same way."""
+    """The tree as Spark SQL again, always written the same way; the tree itself is not changed."""
+    in_other_words = current_mode().text_on_spark is not None
 
     def suffixed(node: exp.Expression) -> exp.Expression:
         if isinstance(node, exp.Anonymous) and str(node.this).startswith(LITERAL):
@@ -255,6 +256,6 @@ def canonical(tree: exp.Expression) -> str:
             return _as_bytes(node)
         return node
 
-    in_other_words = current_mode().text_on_spark is not None
-
-    return tree.transform(suffixed).sql(dialect=_DIALECT, comments=False)
+    if all(suffixed(node) is node for node in tree.find_all(exp.Anonymous, exp.Literal)):
+        return tree.sql(dialect=_DIALECT, comments=False)
+    return tree.transform(suffixed).sql(dialect=_DIALECT, comments=False, copy=False)
