@@ -6,6 +6,7 @@ names, so that `describe()` and the files' identities together say when two read
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ from millrace.storage.storage_options import StorageOptions
 _Listed = TypeVar("_Listed")
 _Read = TypeVar("_Read")
 _FOOTER_THREADS: Final = 8
+_ALONE_S: Final = 0.01
+"""How long files on a disk are read one after the other."""
 _OPTIONS: Final = {"csv": frozenset({"delimiter", "header"})}
 
 
@@ -278,15 +281,29 @@ def _identify_all(
             options=access,
         )
 
-    return of_each(paths, identify)
+    return of_each(paths, identify, on_disk=_on_disk(paths))
 
 
-def of_each(files: Sequence[_Listed], read: Callable[[_Listed], _Read]) -> list[_Read]:
-    """What is read of each file, several at a time; one file needs no thread."""
-    if len(files) <= 1:
-        return [read(file) for file in files]
-    with ThreadPoolExecutor(min(len(files), _FOOTER_THREADS)) as pool:
-        return list(pool.map(read, files))
+def of_each(
+    files: Sequence[_Listed], read: Callable[[_Listed], _Read], *, on_disk: bool = False
+) -> list[_Read]:
+    """What is read of each file, several at a time.
+
+    One file needs no thread, nor do few on a disk, where starting a thread takes as long as a file.
+    """
+    until = time.monotonic() + (_ALONE_S if on_disk else 0)
+    done: list[_Read] = []
+    while len(done) < len(files) and (len(files) == 1 or time.monotonic() < until):
+        done.append(read(files[len(done)]))
+    rest = files[len(done) :]
+    if not rest:
+        return done
+    with ThreadPoolExecutor(min(len(rest), _FOOTER_THREADS)) as pool:
+        return done + list(pool.map(read, rest))
+
+
+def _on_disk(paths: Sequence[str]) -> bool:
+    return not any(is_remote(path) for path in paths)
 
 
 def _first_with_rows(kind: str, listed: Sequence[InputFile]) -> InputFile:
@@ -301,7 +318,8 @@ def _first_with_rows(kind: str, listed: Sequence[InputFile]) -> InputFile:
 
 
 def _self_describing(kind: str, listed: list[InputFile], schema: pa.Schema | None) -> FileSource:
-    footers = of_each(listed, lambda file: formats.footer(kind, file))
+    on_disk = _on_disk([file.path for file in listed])
+    footers = of_each(listed, lambda file: formats.footer(kind, file), on_disk=on_disk)
     expected = plain_schema(schema or footers[0].schema)
     check_names(expected)
     for file, footer in zip(listed, footers, strict=True):

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from millrace.config import MIB, Config
 from millrace.errors import UserError
 from millrace.scan.sample import sample
-from millrace.scan.source import FileSource, Listing, open_source
+from millrace.scan.source import FileSource, Listing, of_each, open_source
 from millrace.scan.splits import cut
 
 LISTING = Listing(now_ms=10**15, recent_ms=2000)
@@ -384,3 +385,15 @@ def test_text_is_sampled_too(tmp_path: Path, ending: str) -> None:
     (tmp_path / f"a.{ending}").write_text(text, encoding="utf-8")
 
     assert sample(opened(tmp_path), ["y"], Config()).to_pydict() == {"y": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("on_disk", "alone_s", "threads"), [(True, 60.0, 0), (True, 0.0, 5), (False, 60.0, 5)]
+)
+def test_few_files_on_a_disk_are_read_without_threads(
+    monkeypatch: pytest.MonkeyPatch, *, on_disk: bool, alone_s: float, threads: int
+) -> None:
+    monkeypatch.setattr(f"{of_each.__module__}._ALONE_S", alone_s)
+    found = of_each(range(5), lambda n: (n, threading.get_ident()), on_disk=on_disk)
+    assert [number for number, _ in found] == list(range(5))
+    assert sum(thread != threading.get_ident() for _, thread in found) == threads
