@@ -3,8 +3,8 @@
 python benchmarks/ui.py [--rounds 5] [--small]
 
 The workspace has 1M records of calls and 1M charges, 100,000 journals, 500 jobs, 10,000 runs, two
-stages of 50,000 partitions and a coordinated read of 2,000 journals. Each round starts a server and
-asks for every page once: the first time a page is made is the time that counts. The peer of the
+stages of 100,000 partitions and a coordinated read of 2,000 journals. Each round starts a server
+and asks for every page once: the first time a page is made is the time that counts. The peer of the
 last measure is the same work with no page open.
 """
 
@@ -334,7 +334,7 @@ def main() -> None:
             make_calls(broker, 1_000_000 // part)
             make_jobs(broker, 500 // part)
             make_read(ws, 2_000 // part)
-            run, wide = make_runs(LocalStore(ws.path), 10_000 // part, 50_000 // part)
+            run, wide = make_runs(LocalStore(ws.path), 10_000 // part, 100_000 // part)
         pages = [page.format(run=run, wide=wide) for page in PAGES]
         if given.small:
             pages = [page for page in pages if "at=" not in page]

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from millrace.errors import MillraceError
@@ -173,6 +174,35 @@ def reported(store: ReportStore, metrics: dict[str, Metric], now_s: float) -> li
         if abs(now_s - at) <= OLD_S:
             found |= {(sample.metric, sample.labels): sample for sample in samples}
     return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SeenProcess:
+    """A process that gave a sign of life."""
+
+    name: str
+    """Its host and number."""
+    at_us: int
+    jobs: tuple[str, ...]
+    """Those whose steps it worked on."""
+
+
+def processes(store: ReportStore, metrics: dict[str, Metric], now_s: float) -> list[SeenProcess]:
+    """All processes that report, the last heard of first."""
+    found = []
+    for file in store.names(FOLDER):
+        data = store.read(f"{FOLDER}/{file}") or b""
+        at, samples = decode(data, metrics)
+        names = {sample.labels[-1] for sample in samples if sample.labels}
+        if abs(now_s - at) > OLD_S or len(names) != 1:
+            continue
+        worked = {
+            sample.labels[0]
+            for sample in samples
+            if metrics[sample.metric].labels[:2] == ("job_name", "step")
+        }
+        found.append(SeenProcess(names.pop(), round(at * 1e6), tuple(sorted(worked))))
+    return sorted(found, key=lambda each: -each.at_us)
 
 
 def remove_old(store: ReportStore, now_s: float) -> None:

@@ -1,7 +1,8 @@
 """Who may see the pages: this host's own users, or those who have the token.
 
 Invariant: a page is shown to loopback only, or to a request with the token. A request under a name
-that is not this server's is refused, so that no site in a browser can ask in its user's name.
+that is not this server's is refused, and so is one that another site's page makes: no site in a
+browser can ask in its user's name.
 """
 
 from __future__ import annotations
@@ -80,6 +81,12 @@ class PageGate:
     def _refused(self, request: Request) -> Response | None:
         if request.method not in ("GET", "HEAD") and not self._may_act(request):
             return PlainTextResponse("pages are only read: GET\n", 405)
+        if _is_of_another_site(request):
+            return PlainTextResponse(
+                "this page was asked for by another site's page\n"
+                "  to fix: open its address, or follow a link to it\n",
+                403,
+            )
         if self.token is None:
             name = _host_name(request.headers.get("host", ""))
             if name not in _LOCAL_NAMES:
@@ -101,9 +108,11 @@ class PageGate:
         if given is not None and hmac.compare_digest(given.encode(), token.encode()):
             # From here on a cookie has it, so that it stands in no history and no link.
             rest = [(k, v) for k, v in parse_qsl(request.url.query) if k != TOKEN]
-            where = request.url.path + (f"?{urlencode(rest)}" if rest else "")
+            # Two slashes in front would be the name of another host.
+            where = "/" + request.url.path.lstrip("/") + (f"?{urlencode(rest)}" if rest else "")
             answer = RedirectResponse(where, 303)
-            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
+            name = _cookie_name(request)
+            answer.set_cookie(name, token, httponly=True, samesite="strict", path="/")
             return answer
         known = _cookie(request) or _bearer(request)
         if known is not None and hmac.compare_digest(known.encode(), token.encode()):
@@ -115,9 +124,23 @@ class PageGate:
         )
 
 
+def _is_of_another_site(request: Request) -> bool:
+    """Whether a picture, script or form of another site asks: a question in SQL costs its time."""
+    headers = request.headers
+    site, is_opened = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode") == "navigate"
+    is_whole = is_opened and headers.get("sec-fetch-dest") == "document"
+    return site == "cross-site" and not (is_whole and request.method == "GET")
+
+
+def _cookie_name(request: Request) -> str:
+    """Browsers send a cookie to all ports of a host: each server has its own."""
+    server = request.scope.get("server") or ("", 0)
+    return f"{COOKIE}-{server[1]}"
+
+
 def _cookie(request: Request) -> str | None:
     try:
-        found = SimpleCookie(request.headers.get("cookie", "")).get(COOKIE)
+        found = SimpleCookie(request.headers.get("cookie", "")).get(_cookie_name(request))
     except CookieError:
         return None
     return None if found is None else found.value

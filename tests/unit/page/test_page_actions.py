@@ -53,7 +53,7 @@ def ask(
 ) -> tuple[int, str, str]:
     """The status, where it leads, and the text."""
     connection = http.client.HTTPConnection("127.0.0.1", server.place.port, timeout=30)
-    headers = {"Cookie": f"millrace={TOKEN}", **given}
+    headers = {"Cookie": f"millrace-{server.place.port}={TOKEN}", **given}
     body = None if fields is None else urlencode(fields)
     connection.request(method, path, body, headers)
     answer = connection.getresponse()

@@ -81,7 +81,7 @@ def test_nothing_is_taken_but_questions(open_server: PageServer, method: str) ->
 def test_without_the_token_nothing_is_shown(closed_server: PageServer) -> None:
     for path in ("/", "/runs", "/ask?q=SELECT+1", "/assets/x/page.css", "/events", "/?token=no"):
         assert ask(closed_server, path)[0] == 401, path
-    wrong = {"Authorization": "Bearer no", "Cookie": "millrace=no"}
+    wrong = {"Authorization": "Bearer no", "Cookie": f"millrace-{closed_server.place.port}=no"}
     assert ask(closed_server, "/", wrong)[0] == 401
 
 
@@ -94,6 +94,29 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(closed_server: PageSe
     assert "SameSite=strict" in cookie
     assert ask(closed_server, "/runs", {"Cookie": cookie.split(";")[0]})[0] == 200
     assert ask(closed_server, "/runs", {"Authorization": "Bearer s3cret"})[0] == 200
+
+
+def test_the_cookie_of_a_server_is_no_other_servers(closed_server: PageServer) -> None:
+    cookie = ask(closed_server, "/?token=s3cret")[1]["set-cookie"]
+
+    assert cookie.startswith(f"millrace-{closed_server.place.port}=")
+    assert ask(closed_server, "/", {"Cookie": "millrace-1=s3cret"})[0] == 401
+
+
+def test_a_token_leads_to_no_other_host(closed_server: PageServer) -> None:
+    assert ask(closed_server, "//evil.example/?token=s3cret")[1]["location"] == "/evil.example/"
+
+
+@pytest.mark.parametrize(
+    ("mode", "dest", "status"),
+    [("no-cors", "image", 403), ("navigate", "iframe", 403), ("navigate", "document", 200)],
+)
+def test_pages_of_other_sites_lead_here_and_ask_nothing(
+    open_server: PageServer, mode: str, dest: str, status: int
+) -> None:
+    fetch = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
+
+    assert ask(open_server, "/ask?q=SELECT+1", fetch)[0] == status
 
 
 def test_beyond_loopback_there_is_always_a_token(mill: str) -> None:

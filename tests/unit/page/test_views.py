@@ -14,13 +14,17 @@ from tests.unit.pipeline.played_kit import Played
 import millrace as mr
 from millrace.ids import QueryId
 from millrace.journal.broker import Broker
+from millrace.metrics import process_reports
+from millrace.metrics.metric import MetricSample
+from millrace.metrics.process_metrics import BUSY, TAKEOVERS
 from millrace.page import change_marks
 from millrace.page.change_marks import ChangeWatch, change_mark
-from millrace.page.views import journal_views, run_views, workspace_views
-from millrace.page.views.look import Look, NotThere
+from millrace.page.views import job_views, journal_views, run_views, workspace_views
+from millrace.page.views.look import PAGE_ROWS, Look, NotThere
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_record import RECORDED, JobRecord
+from millrace.pipeline.report.job_report import RunEntry
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.system import workspace_now
 from millrace.system.resting_workspace import RestingWorkspace
@@ -154,3 +158,50 @@ def test_a_change_is_marked_and_pages_share_a_look(
     watch = ChangeWatch(resting)
     assert [watch.mark() for _ in range(5)] == [()] * 5
     assert len(looks) == 1
+
+
+def test_who_joined_is_who_gave_a_sign_of_life_lately(
+    workspace: mr.Workspace, resting: RestingWorkspace
+) -> None:
+    workspace.journals.create("n", pa.schema([("n", pa.int64())]))
+    store, now = resting.store, time.time()
+    store.make_folder(process_reports.FOLDER)
+    own = process_reports.process_name()
+    for name, at, samples in (
+        ("owner", now, [MetricSample(TAKEOVERS.metric.name, (own,), 1.0)]),
+        ("worker", now - 5, [MetricSample(BUSY.metric.name, ("captions", "ask", "box:7"), 2.0)]),
+        (
+            "killed",
+            now - 2 * process_reports.OLD_S,
+            [MetricSample(BUSY.metric.name, ("j", "s", "box:8"), 2.0)],
+        ),
+    ):
+        store.replace(f"{process_reports.FOLDER}/{name}.json", process_reports.encode(samples, at))
+
+    page = workspace_views.workspace_page(Look(resting), has_doctor=False)
+
+    assert [(each["name"], each["part"]) for each in page["processes"]] == [
+        (own, "owns the journals"),
+        ("box:7", "works on captions"),
+    ]
+
+
+def test_groups_of_a_journal_are_paged(workspace: mr.Workspace, resting: RestingWorkspace) -> None:
+    workspace.journals.create("n", pa.schema([("n", pa.int64())]))
+    workspace.journals.append("n", pa.table({"n": [1]}))
+    for number in range(PAGE_ROWS + 2):
+        workspace.journals.commit(f"group{number}", "n", 0, expected=None)
+
+    first = journal_views.journal_page(Look(resting), "n")
+    second = journal_views.journal_page(Look(resting, {"at": str(PAGE_ROWS)}), "n")
+
+    assert (len(first["groups"]), len(second["groups"])) == (PAGE_ROWS, 2)
+    assert first["group_links"]["after"].endswith(f"?at={PAGE_ROWS}")
+
+
+def test_rows_over_time_begin_with_the_run_and_not_with_its_first_sample() -> None:
+    entry = RunEntry(number=1, state="finished", started_us=0, ended_us=50_000_000, who="ann")
+
+    shown = job_views.since_begin(entry, [(0.0, [0]), (10.0, [3])])
+
+    assert shown == [(0.0, [0]), (40.0, [0]), (50.0, [3])]

@@ -5,6 +5,7 @@
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   let openDetails = new Set();
   let charts = [];
+  const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 2592000];
 
   function draw() {
     charts.forEach((chart) => chart.destroy());
@@ -17,7 +18,7 @@
         width: Math.max(200, place.clientWidth - 16), height: 162, cursor: { y: false },
         legend: { show: given.names.length > 1 },
         scales: { x: { time: given.time } },
-        axes: [given.time ? axis : { ...axis, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6] }, { ...axis, size: 56, values: (_, ticks) => ticks.map(short) }],
+        axes: [given.time ? { ...axis, incrs: SECONDS, space: 96, values: (_, ticks) => ticks.map((at) => clock(at, ticks)) } : { ...axis, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6] }, { ...axis, size: 56, values: (_, ticks) => ticks.map(short) }],
         series: [{}].concat(given.names.map((name, n) => ({
           label: name, stroke: colours[n % colours.length], width: 1.5, points: { show: given.data[0].length < 3 },
           fill: given.names.length === 1 ? css("--accent-soft") : undefined,
@@ -26,6 +27,12 @@
       place.textContent = "";
       charts.push(new uPlot(options, given.data, place));
     });
+  }
+
+  // Times are UTC, as everywhere on these pages.
+  function clock(at, ticks) {
+    const text = new Date(at * 1000).toISOString();
+    return ticks[ticks.length - 1] - ticks[0] < 86400 ? text.slice(11, 19) : text.slice(5, 16).replace("T", " ");
   }
 
   function short(value) {

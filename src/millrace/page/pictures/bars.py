@@ -16,6 +16,10 @@ _TASKS_MAX: Final = 4_000
 _LABEL, _WIDE, _LANE = 150, 900, 20
 
 
+_LABELS_WIDE: Final = 150
+"""Narrower bars have no room for a number at each end."""
+
+
 def partition_bars(sizes: Sequence[int]) -> Markup:
     """The size of each partition; of very many the largest of some neighbours."""
     step = -(-len(sizes) // _BINS_MAX) or 1
@@ -40,10 +44,13 @@ def partition_bars(sizes: Sequence[int]) -> Markup:
         at = high - (high - 6) * mean / top
         parts.append(line(left, at, left + width * len(bins), at, "mean"))
         parts.append(text(left + width * len(bins) + 8, at + 4, f"mean {size(mean)}", "faint"))
-    parts.append(text(left, high + 18, "partition 0", "faint"))
-    if len(sizes) > 1:
-        end = left + width * len(bins)
-        parts.append(text(max(end, left + 150), high + 18, str(len(sizes) - 1), "faint", "end"))
+    end = left + width * len(bins)
+    if len(sizes) > 1 and end - left < _LABELS_WIDE:
+        parts.append(text(left, high + 18, f"partitions 0 to {len(sizes) - 1}", "faint"))
+    else:
+        parts.append(text(left, high + 18, "partition 0", "faint"))
+        if len(sizes) > 1:
+            parts.append(text(end, high + 18, f"{len(sizes) - 1:,}", "faint", "end"))
     return picture(left + width * len(bins) + 130, high + 26, parts, "bytes of each partition")
 
 

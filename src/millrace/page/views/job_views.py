@@ -229,11 +229,23 @@ def _progress(
 ) -> object:
     """Rows over time: as the run recorded them at its end, else by the times of rows it made."""
     if "samples" in report:
-        samples = [(s["at_s"], s["rows_in"]) for s in report["samples"]]
+        samples = since_begin(last, [(s["at_s"], s["rows_in"]) for s in report["samples"]])
         return progress_lines([step["name"] for step in report.get("steps", [])], samples)
     if last is None:
         return None
     return progress_lines(*rows_over_time(job, last.started_us, last.ended_us or until_us))
+
+
+def since_begin(
+    last: RunEntry | None, samples: list[tuple[float, list[int]]]
+) -> list[tuple[float, list[int]]]:
+    """Samples from the begin of a run on: its first ones come when its sources are saved."""
+    if last is None or last.ended_us is None or not samples:
+        return samples
+    before = (last.ended_us - last.started_us) / 1e6 - samples[-1][0]
+    if before <= 0:
+        return samples
+    return [(0.0, [0] * len(samples[0][1])), *((at + before, rows) for at, rows in samples)]
 
 
 def _growth(runs: Sequence[RunEntry], ended: Mapping[int, Mapping[str, Any]]) -> str:

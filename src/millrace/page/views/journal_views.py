@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -82,7 +82,7 @@ def journal_page(look: Look, name: str) -> Values:
             schema = journals.get(name).schema
         except JournalUnknown as error:
             raise NotThere(str(error)) from error
-        groups = group_rows(journals, [name])
+        groups, begin = group_rows(journals, [name]), look.whole("at")
         shown = _rows(look, journals, name, schema)
         lately = _lately(journals, name, _RATE_ROWS)
     longest = max((group["lag"] for group in groups), default=0) or 1
@@ -102,13 +102,21 @@ def journal_page(look: Look, name: str) -> Values:
         ],
         "groups": [
             group | {"bar": share_bar(group["lag"] / longest if group["lag"] else 0)}
-            for group in groups
+            for group in groups[begin : begin + PAGE_ROWS]
         ],
+        "group_links": _group_links(name, begin, len(groups)),
         "opened": opened,
         "names": schema.names,
         "asked": {k: look.text(k) for k in ("from", "since", "column", "value")},
         "live": False,
     } | shown
+
+
+def _group_links(name: str, at: int, total: int) -> Values | None:
+    if total <= PAGE_ROWS:
+        return None
+    rows = min(PAGE_ROWS, max(0, total - at))
+    return page_links(f"/journal/{quote(name)}", {}, at=at, rows=rows, total=total)
 
 
 def _rows(look: Look, journals: RestingJournals, name: str, schema: pa.Schema) -> Values:

@@ -12,6 +12,7 @@ from millrace.journal.core.clocks import Clock, unix_ns_of
 from millrace.journal.core.journal_names import JournalChoice
 from millrace.journal.core.values import JournalInfo
 from millrace.journal.embedded.journals_at_rest import RestingJournals
+from millrace.keys.key_ranges import tile
 from millrace.page import page_texts
 from millrace.page.pictures.svg import share_bar
 from millrace.page.views.look import PAGE_ROWS, Look, NotThere, Values, page_links
@@ -36,11 +37,12 @@ _PRODUCERS_SHOWN: Final = 100
 
 def list_page(look: Look) -> Values:
     """The coordinated reads, by name."""
-    rows = []
-    for name in names_of_reads(look.workspace):
+    rows, at, names = [], look.whole("at"), names_of_reads(look.workspace)
+    for name in names[at : at + PAGE_ROWS]:
         with look.workspace.journals(JournalChoice(names=(journal_name(name),))) as journals:
             rows.append(session_row(look.workspace, journals, name))
-    return {"title": "Coordinated reads", "rows": rows}
+    links = page_links("/reads", {}, at=at, rows=len(rows), total=len(names))
+    return {"title": "Coordinated reads", "rows": rows, "links": links}
 
 
 def read_page(look: Look, name: str) -> Values:
@@ -76,8 +78,13 @@ def read_page(look: Look, name: str) -> Values:
         "bindings": _bindings(read),
         "checkpoints": list(reversed(checkpoints)),
         "members": [
-            {"number": n, "bytes": size, "bar": share_bar(size / (max(disk) or 1))}
-            for n, size in enumerate(disk)
+            {
+                "number": n,
+                "slice": str(keys),
+                "bytes": size,
+                "bar": share_bar(size / (max(disk) or 1)),
+            }
+            for n, (size, keys) in enumerate(zip(disk, tile(len(disk) or 1), strict=False))
         ],
         "journals": progress[at : at + PAGE_ROWS],
         "journals_links": page_links(

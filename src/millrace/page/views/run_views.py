@@ -27,6 +27,7 @@ from millrace.system.shuffle_tables import (
     task_rows,
 )
 from millrace.system.workspace_now import RunMemory
+from millrace.text import counted
 
 _LARGEST: Final = 10
 _ALIKE_SOUGHT: Final = 20
@@ -160,7 +161,7 @@ def _stage_node(run: int, stage: SeenStage) -> GraphNode:
         name=f"stage {row['stage']}",
         lines=(
             f"{row['rows']:,} rows, {page_texts.size(row['bytes'])}",
-            f"{row['map_tasks']:,} tasks, {done}{took}",
+            f"{counted(row['map_tasks'], 'task')}, {done}{took}",
         ),
         kind="reused" if is_reused else "",
         href=f"/runs/{run}/stages/{row['stage']}",
@@ -172,7 +173,7 @@ def _unfinished_node(workspace: RestingWorkspace, query_id: QueryId, stage: int)
     alive = runs.is_alive(
         workspace.store, query_id, now_ms=workspace.now_ms(), config=workspace.config
     )
-    lines = (f"{begun:,} tasks begun",) if begun else ("not begun, or left out",)
+    lines = (f"{counted(begun, 'task')} begun",) if begun else ("not begun, or left out",)
     kind = ("run" if alive else "bad") if begun else ""
     return GraphNode(id=f"{stage}", name=f"stage {stage}", lines=lines, kind=kind)
 

@@ -63,6 +63,8 @@ def step_page(look: Look, name: str, step_name: str) -> Values:
         "calls_note": calls_note(calls),
         "latency": latency(charges),
         "call_errors": call_errors(charges),
+        "all_charges": hops.charges_journal(name, step_name),
+        "all_letters": [hops.dead_letters(name, called) for called in (*part.fused, part.name)],
         "charges_seen": charges.num_rows,
         "charges": charges.slice(0, _CALLS_SHOWN).to_pylist(),
         "units": units,

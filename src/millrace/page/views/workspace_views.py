@@ -13,6 +13,8 @@ from millrace.config import Config
 from millrace.durations import ms
 from millrace.engine.questions.table_question import QuestionLimits
 from millrace.errors import MillraceError, UserError
+from millrace.metrics import process_reports
+from millrace.metrics.metric_catalog import PROCESS_METRICS
 from millrace.page import page_texts
 from millrace.page.pictures.svg import share_bar
 from millrace.page.views.look import Look, Values
@@ -72,7 +74,25 @@ def workspace_page(look: Look, *, has_doctor: bool) -> Values:
         ("Millrace that looks", __version__),
         *_journal_facts(workspace),
         ("retention", _retention(workspace)),
-    ]}  # fmt: skip
+    ], "processes": _processes(workspace)}  # fmt: skip
+
+
+def _processes(workspace: RestingWorkspace) -> list[Values]:
+    """The processes that have joined, which say so now and then, the last heard of first."""
+    endpoint = owner_endpoint.read(workspace.store)
+    owner = None if endpoint is None else f"{endpoint.host}:{endpoint.pid}"
+    return [
+        {
+            "name": each.name,
+            "part": "owns the journals" if each.name == owner else _work(each.jobs),
+            "heard": each.at_us,
+        }
+        for each in process_reports.processes(workspace.store, PROCESS_METRICS, time.time())
+    ]
+
+
+def _work(jobs: Sequence[str]) -> str:
+    return f"works on {', '.join(jobs)}" if jobs else ""
 
 
 def _journal_facts(workspace: RestingWorkspace) -> list[tuple[str, str]]:
@@ -129,7 +149,7 @@ def disk_part(look: Look) -> Values:
                 "files": of[0],
                 "bytes": of[1],
                 "by_age": of[2:],
-                "bar": share_bar(of[1] / largest),
+                "bar": share_bar(of[1] / largest, width=48),
             }
             for kind, of in ordered
         ],
