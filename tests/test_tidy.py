@@ -252,6 +252,7 @@ OWNED = {
     "deltalake": "tables",
     "pyiceberg": "tables",
     "httpx": "llm",
+    "opentelemetry": "metrics",
     "adbc_driver_postgresql": "tables",
     "starlette": "page",
     "prometheus_client": "page",

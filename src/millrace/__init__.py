@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         tile,
     )
     from millrace.log_lines import show_logs
+    from millrace.metrics.traces import send_traces
     from millrace.pipeline.define.context import Context
     from millrace.pipeline.define.file_listing import FileListing, files
     from millrace.pipeline.define.job import Job
@@ -251,6 +252,7 @@ __all__ = [
     "partition_ids",
     "read_large",
     "register",
+    "send_traces",
     "show_logs",
     "split",
     "tile",
@@ -265,6 +267,7 @@ _PUBLIC = {
     "config": ("Config",),
     "durations": ("Duration",),
     "log_lines": ("show_logs",),
+    "metrics.traces": ("send_traces",),
     "shuffle.handle": ("Shuffle",),
     "shuffle.reports": (
         "ParquetWritten",
@@ -370,7 +373,6 @@ _PUBLIC = {
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 
-
 if not TYPE_CHECKING:  # Else any name would be right for a type checker.
 
     def __getattr__(name: str) -> object:
@@ -379,9 +381,8 @@ if not TYPE_CHECKING:  # Else any name would be right for a type checker.
         Spark starts many short processes that load this package, and most need little of it.
         """
         if name == "Window":  # Spark Connect's, which needs no session.
-            extras = import_module("millrace.extras")
-            module = extras.import_for("pyspark.sql.connect.window", "connect", "millrace.Window")
-            return module.Window
+            what = ("pyspark.sql.connect.window", "connect", "millrace.Window")
+            return import_module("millrace.extras").import_for(*what).Window
         if name in _HOMES:
             found = getattr(import_module(f"millrace.{_HOMES[name]}"), name)
             globals()[name] = found

@@ -27,6 +27,7 @@ EXTRAS: Final = {
     "ui": ("jinja2", "markupsafe", "prometheus_client", "starlette", "uvicorn"),
     "iceberg": ("pyiceberg", "pyiceberg_core"),
     "llm": ("httpx",),
+    "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
 """Each extra, and the modules that it brings."""
 

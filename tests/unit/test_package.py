@@ -30,7 +30,13 @@ EXTRAS = {
 MADE = {".pyc", ".so"}
 NOT_IMPORTED = {"pandas", "pyiceberg-core"}
 """Needed by others, and imported by nobody here: docs/dependencies.md says why."""
-IMPORTED_AS = {"apache-airflow": "airflow", "azure-identity": "azure", "google-auth": "google"}
+IMPORTED_AS = {
+    "apache-airflow": "airflow",
+    "azure-identity": "azure",
+    "google-auth": "google",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
+    "opentelemetry-sdk": "opentelemetry",
+}
 SCHEDULERS = {"airflow": "requirements-airflow.lock", "dagster": "requirements-dagster.lock"}
 """Extras whose packages have an environment, and a lock, of their own."""
 

@@ -8,6 +8,7 @@ import click
 
 from millrace.cli.common import example
 from millrace.cli.state.metrics_option import metrics_option, serve_metrics
+from millrace.cli.state.otlp_option import otlp_option, send_spans
 from millrace.cli.workspace_argument import workspace_argument
 from millrace.errors import AlreadyOwned, UserError
 from millrace.storage.workspace_home import WorkspaceHome
@@ -47,6 +48,10 @@ _TICK_S = 0.2
     help="Where it is kept what counts: sqlite, files or postgresql://... Default: as recorded.",
 )
 @metrics_option
+@otlp_option(
+    "Send spans of the owner's work for traced runs to this collector of OpenTelemetry: "
+    "http://host:4318."
+)
 def serve(
     workspace: str,
     *,
@@ -55,6 +60,7 @@ def serve(
     broker: str,
     ledger: str | None,
     metrics: str | None,
+    otlp: str | None,
 ) -> None:
     """Serve the journals of WORKSPACE to all processes that open it, until ended.
 
@@ -96,6 +102,7 @@ def serve(
     )
     stop = stop_on_signals()
     serve_metrics(metrics)
+    send_spans(otlp)
     owner = _own(owned, stop)
     if owner is None:
         return

@@ -50,6 +50,7 @@ from millrace.ids import (
 )
 from millrace.keys import Partitioner
 from millrace.log_lines import LogSettings, log_ids, show_as, shown_logs
+from millrace.metrics.traces import TracedWork, flush_spans, span, task_ids, traced_work
 from millrace.plan.planner.partition_reads import RowsPart
 from millrace.scan.engine_parquet import native_rows
 from millrace.scan.source import SplitReader, has_content
@@ -152,6 +153,7 @@ class _StageWork:
 
     stage: MapStage
     works: tuple[TaskRows, ...]
+    traced: TracedWork | None = field(default_factory=traced_work)
 
     def __call__(
         self, this: TaskTry, share: Sequence[tuple[StageTask, int]]
@@ -160,12 +162,17 @@ class _StageWork:
         stage = self.stage
         check_versions(stage.versions)
         show_as(stage.logs)
-        with _Inputs(stage) as inputs:
-            for task, work in share:
-                whole = replace(task, work=self.works[work])
-                with log_ids(run=stage.query_id, stage=stage.stage_id, task=task.map_task):
-                    made = encode_result(_run_task(stage, whole, inputs, this))
-                yield made
+        ids = task_ids(self.traced)
+        try:
+            with _Inputs(stage) as inputs:
+                for task, work in share:
+                    whole = replace(task, work=self.works[work])
+                    about = {"run": stage.query_id, "stage": stage.stage_id, "task": task.map_task}
+                    with log_ids(**ids, **about), span("task"):
+                        made = encode_result(_run_task(stage, whole, inputs, this))
+                    yield made
+        finally:
+            flush_spans(self.traced)
 
 
 def stage_work_of(stage: MapStage, shares: Sequence[Sequence[StageTask]]) -> SharedWork:

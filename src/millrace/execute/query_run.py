@@ -58,6 +58,8 @@ from millrace.execute.stage_tasks import (
 from millrace.execute.task_runner import TaskRunner
 from millrace.faults import fault
 from millrace.ids import QueryId, StageId
+from millrace.log_lines import log_ids
+from millrace.metrics.traces import run_span
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.read_stage import leaves
 from millrace.plan.nodes.scan import Scan
@@ -199,6 +201,8 @@ class QueryRun:
         course = course_of(stages, workspace.config)
         at_once_max = workspace.config.stages_at_once_max
         with (
+            log_ids(run=run.query_id),
+            run_span("query"),
             runs.heartbeat(workspace.store, run.query_id, workspace.config) as heart,
             StageScheduler(course.dependencies(), at_once_max=at_once_max) as scheduler,
         ):

@@ -23,6 +23,8 @@ from millrace.identity.unrecognisable import Unrecognisable
 from millrace.identity.versions import versions
 from millrace.ids import MapTask, QueryId, StageId
 from millrace.keys import CustomPartitioner, Partitioner
+from millrace.log_lines import log_ids
+from millrace.metrics.traces import run_span
 from millrace.scan.source import FileSource
 from millrace.scan.splits import MapInput, cut
 from millrace.shuffle import runs
@@ -54,7 +56,11 @@ def shuffle_files(
     tasks, unrecognised = _file_tasks(workspace, source, request)
     about = {"map_tasks": len(tasks), "choices": dict(request.choices), **request.about()}
     run = begin_run(workspace.store, runner.about(), request.plan, about)
-    with runs.heartbeat(workspace.store, run.query_id, workspace.config) as heart:
+    with (
+        log_ids(run=run.query_id),
+        run_span("shuffle"),
+        runs.heartbeat(workspace.store, run.query_id, workspace.config) as heart,
+    ):
         stage = map_stage(workspace, run.query_id, source.schema, request)
         title = f"shuffle {run.query_id} of {counted(len(source.shapes), 'file')}"
         work = StageRun(stage, tasks, unrecognised, choices=request.choices, title=title)

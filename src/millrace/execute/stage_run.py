@@ -28,6 +28,7 @@ from millrace.execute.tasks.seen_outputs import SeenOutputs
 from millrace.execute.tasks.task_results import MapTaskFailed, MapTaskTooLarge, Result
 from millrace.faults import fault
 from millrace.log_lines import log_ids
+from millrace.metrics.traces import span
 from millrace.scan.splits import SHARE_BYTES_MIN, share_out
 from millrace.shuffle import cleanup, runs
 from millrace.shuffle.handle import Shuffle
@@ -51,7 +52,7 @@ def run_stage(
 
     `check` raises when the stage is no longer wanted.
     """
-    with log_ids(run=work.stage.query_id, stage=work.stage.stage_id):
+    with log_ids(run=work.stage.query_id, stage=work.stage.stage_id), span("stage"):
         return _run_stage(runner, workspace, work, check)
 
 

@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from millrace.execute.lost_outputs import Lost, OutputsLost
+from millrace.log_lines import take_ids
+from millrace.metrics.traces import trace_ids
 
 _LOOK_S: Final = 5.0
 """How long a query waits for the next stage to end before it looks again."""
@@ -57,7 +59,12 @@ class StageScheduler:
         """`needs` says for stages 0, 1, ... which others come first."""
         self._needs = needs
         self._at_once_max = at_once_max
-        self._threads = ThreadPoolExecutor(at_once_max, thread_name_prefix="millrace-stage")
+        self._threads = ThreadPoolExecutor(
+            at_once_max,
+            thread_name_prefix="millrace-stage",
+            initializer=take_ids,
+            initargs=(trace_ids(),),
+        )
         self._stop = Stop()
         self._waiting = list(range(len(needs)))
         self._planned: dict[int, _PlannedStage] = {}

@@ -34,6 +34,7 @@ _FOR: Final = {
     "azure": "workspaces in Azure's containers",
     "iceberg": "Iceberg tables",
     "llm": "prompts to models",
+    "otel": "traces and metrics by OpenTelemetry",
     "ui": "the page of a workspace",
 }
 

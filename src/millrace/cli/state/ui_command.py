@@ -12,6 +12,7 @@ from millrace.cli.common import example
 from millrace.cli.doctor.doctor_findings import DoctorFinding
 from millrace.cli.doctor.host_checks import look_at_host
 from millrace.cli.doctor.store_checks import look_at_store
+from millrace.cli.state.otlp_option import metrics_sent, otlp_option
 from millrace.cli.workspace_argument import opened_with_journals, workspace_argument
 from millrace.config import Config
 from millrace.extras import check_extra
@@ -56,7 +57,16 @@ def ui() -> None:
 @click.option("--port", default=_PORT, show_default=True, help="The port; 0 for any free one.")
 @click.option("--token", envvar="MILLRACE_UI_TOKEN", help="The token, instead of a new one.")
 @ledger_option
-def serve(workspace: str, host: str, port: int, token: str | None, ledger: str | None) -> None:
+@otlp_option("Also send the metrics to this collector of OpenTelemetry: http://host:4318.")
+def serve(
+    workspace: str,
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    ledger: str | None,
+    otlp: str | None,
+) -> None:
     """Serve the pages of WORKSPACE until Ctrl-C.
 
     Beyond this host's own addresses a page is shown only with the token that this prints. With a
@@ -76,8 +86,9 @@ def serve(workspace: str, host: str, port: int, token: str | None, ledger: str |
     resting = RestingWorkspace.at(workspace, ledger=ledger)
     source = PageSource(resting, findings, None if ledger else retry)
     server = PageServer(source, host, port, token)
-    click.echo(f"{server.place.url}  (Ctrl-C ends it)")
-    server.run()
+    with metrics_sent(otlp, source.collector.samples):
+        click.echo(f"{server.place.url}  (Ctrl-C ends it)")
+        server.run()
 
 
 @example("millrace ui export ./mill captions --to captions.html")

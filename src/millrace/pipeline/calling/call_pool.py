@@ -24,6 +24,7 @@ import pyarrow as pa
 from millrace.errors import SchemaMismatch
 from millrace.faults import fault
 from millrace.metrics.process_metrics import CALL_SECONDS, IN_FUNCTION, RETRIES
+from millrace.metrics.traces import note_span
 from millrace.pipeline.calling.async_batch import is_cancelled, run_through
 from millrace.pipeline.calling.call_failures import failure_of
 from millrace.pipeline.calling.call_thread import CallTimedOut
@@ -333,6 +334,8 @@ class CallPool:
         labels = (self._caller.hop.job, self._caller.step.name)
         CALL_SECONDS.note(outcome.seconds, *labels)
         IN_FUNCTION.add(outcome.seconds / self._concurrency, *labels)
+        failed = None if outcome.failure is None else outcome.failure.kind
+        note_span("call", outcome.seconds, failed, attempt=call.attempt)
         if self._concurrency == 1 and outcome.failure is not None:
             self._is_held = True
         if self._gate is not None:

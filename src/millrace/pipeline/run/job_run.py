@@ -28,6 +28,7 @@ from millrace.faults import fault
 from millrace.identity.versions import versions
 from millrace.journal.api import broker_of
 from millrace.log_lines import log_ids
+from millrace.metrics.traces import run_span
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind, SinkCommit
 from millrace.pipeline.core.job_model import JournalSink, OnChange
 from millrace.pipeline.define.job import Job, Until, graph_of
@@ -164,7 +165,7 @@ class _Run:
             taken = take_run(self._workspace, self._job.name, self._hops, self._stop)
             lease = self._lease = taken.lease
             try:
-                with log_ids(job=self._job.name, run=lease.run):
+                with log_ids(job=self._job.name, run=lease.run), run_span("job"):
                     self._with_lease(taken)
             finally:
                 with contextlib.suppress(MillraceError):

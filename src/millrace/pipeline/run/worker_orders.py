@@ -8,6 +8,7 @@ from typing import Any
 
 from millrace.config import Config
 from millrace.log_lines import LogSettings, shown_logs
+from millrace.metrics.traces import TracedWork, traced_work
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import JournalSink
 from millrace.transport.owner.owner_endpoint import JournalAddress
@@ -47,6 +48,7 @@ class WorkerOrder:
     progress: Mapping[str, str] = field(default_factory=dict)
     """By sink: the name of its progress, where that is kept with its rows."""
     logs: LogSettings | None = field(default_factory=shown_logs)
+    traced: TracedWork | None = field(default_factory=traced_work)
 
 
 @dataclass(frozen=True, slots=True)

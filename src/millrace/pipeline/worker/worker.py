@@ -22,6 +22,7 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.values import JournalInfo, Lease
 from millrace.log_lines import log_ids
 from millrace.metrics.process_metrics import BACK_PRESSURED, BUSY, WAITING
+from millrace.metrics.traces import span
 from millrace.pipeline.calling.call_thread import stuck_calls
 from millrace.pipeline.calling.function_caller import JOB_STUCK_CALLS_MAX
 from millrace.pipeline.calling.function_instances import begin_run, has_model, made_for
@@ -146,7 +147,7 @@ class Worker:
 
     def run(self) -> WorkerOutcome:
         """Work until the time is over, the run ends, or `stop` is called."""
-        with log_ids(job=self._job, run=self._settings.run_epoch):
+        with log_ids(job=self._job, run=self._settings.run_epoch), span("worker"):
             return self._run()
 
     def _run(self) -> WorkerOutcome:
@@ -337,7 +338,7 @@ class Worker:
             stays=lambda: self._stays(hop, keeper),
         )
         try:
-            with BUSY.seconds(self._job, hop.name), log_ids(step=hop.name):
+            with BUSY.seconds(self._job, hop.name), log_ids(step=hop.name), span("step"):
                 ended = self._setup.work(
                     leased_unit, is_reported=lambda: unit in self._left_alone()
                 )

@@ -20,8 +20,9 @@ import pyarrow as pa
 from millrace.errors import Retriable
 from millrace.faults import fault
 from millrace.identity.versions import check_versions
-from millrace.log_lines import show_as
+from millrace.log_lines import log_ids, show_as
 from millrace.metrics.process_reports import reporting
+from millrace.metrics.traces import flush_spans, task_ids
 from millrace.pipeline.run.worker_orders import WorkerOrder
 from millrace.pipeline.sinks import OtherJournals
 from millrace.pipeline.worker.worker import Worker, WorkerOutcome, WorkerSettings
@@ -83,9 +84,13 @@ def _run(order: WorkerOrder) -> WorkerOutcome:
             others=others,
             progress=order.progress,
         )
-        with reporting(store_at(order.workspace, order.config)):
+        with (
+            reporting(store_at(order.workspace, order.config)),
+            log_ids(**task_ids(order.traced)),
+        ):
             return Worker(broker, order.hops, settings).run()
     finally:
+        flush_spans(order.traced)
         for opened in (broker, *(journals.broker for journals in others.values())):
             opened.close()
         shutil.rmtree(scratch, ignore_errors=True)

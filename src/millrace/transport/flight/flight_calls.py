@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from millrace.errors import MillraceError
+from millrace.metrics.traces import trace_header
 from millrace.transport.flight import wire
 from millrace.transport.flight.byte_batches import BYTES
 from millrace.transport.flight.connection_pool import Pool
@@ -107,7 +108,8 @@ class FlightCalls:
     ) -> fl.FlightCallOptions:
         """The options of every call."""
         timeout = {} if timeout_ms is None else {"timeout": max(1, timeout_ms) / 1000}
-        return fl.FlightCallOptions(headers=[*self._headers, *_headers(shown or {})], **timeout)
+        headers = [*self._headers, *_headers({**trace_header(), **(shown or {})})]
+        return fl.FlightCallOptions(headers=headers, **timeout)
 
     @contextmanager
     def connection(self, address: str) -> Iterator[fl.FlightClient]:

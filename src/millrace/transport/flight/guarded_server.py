@@ -21,6 +21,7 @@ import pyarrow.flight as fl
 
 from millrace.config import KIB, Config
 from millrace.errors import MillraceError, UserError
+from millrace.metrics.traces import HEADER
 from millrace.storage.scratch import scratch_folder
 from millrace.storage.tokens import checked_token
 from millrace.transport.flight import wire
@@ -83,10 +84,24 @@ class Admission:
 
     def on_call(self, headers: AnyHeaders) -> fl.ServerMiddleware | None:
         """A call that was admitted is about to begin."""
-        del headers
         if self.is_ending:
             raise fl.FlightUnavailableError(wire.ENDING)
-        return None
+        parent = only(headers, HEADER)
+        return TracedCall(parent) if parent else None
+
+
+class TracedCall(fl.ServerMiddleware):  # type: ignore[misc]
+    """A call that belongs to a trace of the caller's."""
+
+    def __init__(self, parent: str) -> None:
+        super().__init__()
+        self.parent = parent
+
+
+def parent_of(context: fl.ServerCallContext) -> str | None:
+    """The caller's span, if the call belongs to a trace."""
+    traced = context.get_middleware(ADMISSION)
+    return traced.parent if isinstance(traced, TracedCall) else None
 
 
 class GuardedServer(fl.FlightServerBase):  # type: ignore[misc]

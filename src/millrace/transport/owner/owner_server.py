@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.values import Adopt, SegmentFile
 from millrace.journal.row_files import check_direct_name
 from millrace.metrics.process_metrics import OWNER_CALLS, OWNER_CALLS_NOW
+from millrace.metrics.traces import span
 from millrace.reads.live.live_reads import LiveReads
 from millrace.storage import modes
 from millrace.storage.local import sync_folder
@@ -40,6 +41,7 @@ from millrace.transport.flight.guarded_server import (
     Admission,
     GuardedServer,
     ListenAddress,
+    parent_of,
     unknown_call,
 )
 from millrace.transport.flight.wire import MessageLimit
@@ -100,11 +102,12 @@ class OwnerServer(GuardedServer):
         self.live = LiveReads(broker, config)
         self._streams = LiveStreams(self.live)
 
-    def do_action(self, _context: fl.ServerCallContext, action: fl.Action) -> Iterator[bytes]:
+    def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[bytes]:
         """Answer a call."""
         if action.type == PING:
             return iter([self._pong()])
-        return iter([self._answer(lambda: self._call(action.type, action.body))])
+        parent = parent_of(context)
+        return iter([self._answer(lambda: self._call(action.type, action.body, parent))])
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
         """Send a follower its rows."""
@@ -158,7 +161,7 @@ class OwnerServer(GuardedServer):
                 )
             )
 
-    def _call(self, name: str, body: pa.Buffer) -> bytes:
+    def _call(self, name: str, body: pa.Buffer, parent: str | None) -> bytes:
         call = CALLS.get(name)
         if call is None:
             raise unknown_call(name, CALLS)
@@ -169,7 +172,9 @@ class OwnerServer(GuardedServer):
             if call.rule.waits:
                 answer = self._wait(name, args)
             elif call.rule.writes:
-                with self._writing():
+                # Reads are left out: workers ask again and again.
+                traced = nullcontext() if parent is None else span(f"owner {name}", parent)
+                with self._writing(), traced:
                     fault("owner.call.before")
                     answer = getattr(self.broker, name)(**args)
                     fault("owner.call.after")
