@@ -25,6 +25,7 @@ from millrace.pipeline.core.job_model import (
     TableSink,
 )
 from millrace.pipeline.paid.limits_and_budget import Budget
+from millrace.pipeline.state.state_operators import RowLookup
 
 ROOT: Final = "jobs"
 
@@ -110,6 +111,15 @@ class Hop:
         """Its step, if that one has state for each key; it is the only step of its hop."""
         last = self.steps[-1] if self.steps else None
         return last if isinstance(last, StateStep) else None
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether its step looks rows of one side up in a table, which is the other side."""
+        return self.stateful is not None and isinstance(self.stateful.operator, RowLookup)
+
+    def side_of(self, journal: str) -> int:
+        """Which of its inputs a journal belongs to."""
+        return next(n for n, prefix in enumerate(self.inputs) if under(prefix, journal))
 
     @property
     def writes_files(self) -> bool:

@@ -25,7 +25,7 @@ APPENDING_SINKS: Final = {
 }
 """Sinks whose rows a reset does not take back, and what they fill."""
 SINKS: Final = ("sink_parquet", *APPENDING_SINKS, "sink")
-STATE_STEPS: Final = ("aggregate", "latest", "dedupe", "stateful", "window", "join")
+STATE_STEPS: Final = ("aggregate", "latest", "dedupe", "stateful", "window", "join", "lookup")
 """Steps with state for each key."""
 _OLD_KINDS: Final = {
     "journal": "journals",

@@ -5,8 +5,9 @@ sinks come first, so that rows flow out before more flow in.
 
 Invariant: if a unit that is not set aside has rows and nobody holds a lease, something is chosen.
 A step is pushed back only by one behind it that has rows itself; following these from step to step
-ends at one that nothing pushes back. A sink that waits for more rows does so only while something
-in front of it can run, and never with so many rows that it pushes others back.
+ends at one that nothing pushes back. Rows that look something up wait for their table only while a
+step in front of it can run. A sink that waits for more rows does so only while something in front
+of it can run, and never with so many rows that it pushes others back.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from millrace.pipeline.core.hops import Hop, Unit
+from millrace.pipeline.state.state_operators import TABLE_SIDE
 
 
 class TurnEnd(StrEnum):
@@ -63,6 +65,8 @@ class Steps:
     hops: Mapping[str, Hop]
     before: Mapping[str, frozenset[str]]
     """The hops whose rows come to a hop, directly or through others."""
+    tables: Mapping[str, frozenset[str]]
+    """By hop that looks rows up: the hops whose rows come to its table."""
 
     @classmethod
     def of(cls, hops: Sequence[Hop]) -> Steps:
@@ -72,7 +76,16 @@ class Steps:
         for hop in sorted(hops, key=lambda hop: hop.depth):
             for fed in hop.feeds:
                 before[fed] |= before[hop.name] | {hop.name}
-        return cls(hops=named, before={name: frozenset(some) for name, some in before.items()})
+        tables = {
+            hop.name: before[hop.keyed[TABLE_SIDE].name] | {hop.keyed[TABLE_SIDE].name}
+            for hop in hops
+            if hop.looks_up
+        }
+        return cls(
+            hops=named,
+            before={name: frozenset(some) for name, some in before.items()},
+            tables={name: frozenset(some) for name, some in tables.items()},
+        )
 
 
 def rank(
@@ -131,6 +144,7 @@ class _UnitSums:
             self.units[name] += 1
             if state.is_leased or (state.rows and state.unit not in aside):
                 self.runs.add(name)
+        self.waits = {name for name in steps.tables if any(self._fills(name, s) for s in states)}
 
     def takes(self, state: UnitState) -> bool:
         hop = self.steps.hops[state.unit.hop]
@@ -139,9 +153,13 @@ class _UnitSums:
         workers = hop.options.workers
         if workers is not None and self.busy[hop.name] >= workers:
             return False
-        if self.is_pushed_back(hop):
+        if self.is_pushed_back(hop) or self.waits_for_table(hop, state.unit):
             return False
         return not hop.gathers or self._is_enough(hop, state)
+
+    def waits_for_table(self, hop: Hop, unit: Unit) -> bool:
+        """Whether rows that look something up wait: rows of the table are on their way."""
+        return hop.name in self.waits and hop.side_of(unit.journal) != TABLE_SIDE
 
     def is_pushed_back(self, hop: Hop) -> bool:
         return any(self.backlog[name] >= self.limits.backlog_rows_max for name in hop.feeds)
@@ -154,3 +172,13 @@ class _UnitSums:
             rows = min(rows, max(1, int(self.limits.sink_bytes / row_size)))
         more_comes = not self.runs.isdisjoint(self.steps.before[hop.name])
         return state.rows >= rows or not more_comes or state.waited_ms >= self.limits.sink_ms
+
+    def _fills(self, name: str, state: UnitState) -> bool:
+        """Whether a unit brings rows to the table of a step that looks rows up."""
+        unit, hop = state.unit, self.steps.hops[state.unit.hop]
+        if unit.hop not in self.steps.tables[name] and (
+            unit.hop != name or hop.side_of(unit.journal) != TABLE_SIDE
+        ):
+            return False
+        goes_on = state.is_leased or unit not in self.aside
+        return bool(state.rows) and goes_on and not self.is_pushed_back(hop)

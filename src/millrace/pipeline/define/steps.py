@@ -20,6 +20,7 @@ from millrace.pipeline.core.job_model import OnDoubt, OnError
 from millrace.pipeline.define.answer_repairs import with_repair
 from millrace.pipeline.define.function_schema import checked
 from millrace.pipeline.define.job_graph import JobGraph
+from millrace.pipeline.define.keyed.step_lookup import StepLookup
 from millrace.pipeline.define.keyed.step_timed import StepTimed
 from millrace.pipeline.define.step_checks import (
     STEP_OPTIONS,
@@ -46,7 +47,7 @@ StepFrame = Callable[[str, str], "DataFrame"]
 """Gives the saved rows of a step, by the names of its job and itself."""
 
 
-class Step(StepPrompts, StepTimed):
+class Step(StepPrompts, StepLookup, StepTimed):
     """Rows of a source or a step. Made by `Job.source` and by the methods of other steps.
 
     Example:

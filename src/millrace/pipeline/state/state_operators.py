@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 Emit = Literal["changes", "upserts", "retractions"]
 """Rows that come out: new rows with the kind of change in front, or without; or each old row as
@@ -145,6 +145,24 @@ class RowPairs:
         return {"right keys": ", ".join(self.right_keys), "times": times, **spans}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowLookup:
+    """Rows of one side, each with the row that a table, the other side, has for its key."""
+
+    right_keys: tuple[str, ...]
+    has_changes: bool = False
+    """Whether the rows of the table are changes."""
+
+    @property
+    def method(self) -> str:
+        """The user's word for it."""
+        return "lookup"
+
+    def identity(self) -> Mapping[str, str]:
+        """What decides its results."""
+        return {"right keys": ", ".join(self.right_keys)}
+
+
 def _span(given_us: int | None) -> str:
     """A length of time in an identity: none is not the same as nothing."""
     return "" if given_us is None else f"{given_us} us"
@@ -154,6 +172,8 @@ def _idle(given_us: int | None) -> dict[str, str]:
     return {} if given_us is None else {"idle": _span(given_us)}
 
 
-StateOperator = KeyTotals | LatestRow | FirstRow | KeyFunction | TimeWindows | RowPairs
+StateOperator = KeyTotals | LatestRow | FirstRow | KeyFunction | TimeWindows | RowPairs | RowLookup
+TABLE_SIDE: Final = 1
+"""The side of a lookup that is its table; the other one has the rows that look up."""
 TIMED = (TimeWindows, RowPairs)
 """Operators that go by event time."""

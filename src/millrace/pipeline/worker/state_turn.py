@@ -16,7 +16,6 @@ import pyarrow as pa
 from millrace.durations import ms
 from millrace.errors import LeaseLost, TaskFailed
 from millrace.faults import fault
-from millrace.journal.core.journal_names import under
 from millrace.pipeline.calling.call_failures import QueryFailed
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.call_outcomes import Failure
@@ -208,9 +207,11 @@ class QuietJournals:
 def source_progress(unit: LeasedUnit, quiet: QuietJournals) -> tuple[SourceProgress, int]:
     """The journals that feed a unit whose operator goes by event time, and the unit's end."""
     step, name = unit.hop.stateful, unit.journal.name
-    if not unit.hop.keyed or step is None or not isinstance(step.operator, TIMED):
+    if not unit.hop.keyed or step is None:
         return SourceProgress(), 0
-    side = next(n for n, prefix in enumerate(unit.hop.inputs) if under(prefix, name))
+    side = unit.hop.side_of(name)
+    if not isinstance(step.operator, TIMED):
+        return SourceProgress(side=side), 0
     keyed = unit.hop.keyed[side]
     # Dead letters come late, and hold no watermark back.
     numbers = {

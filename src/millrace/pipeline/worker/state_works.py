@@ -15,6 +15,7 @@ from millrace.pipeline.state.first_row_work import FirstRowWork
 from millrace.pipeline.state.function_work import FunctionWork
 from millrace.pipeline.state.join_work import PairsWork, pairs_plan
 from millrace.pipeline.state.latest_work import LatestWork
+from millrace.pipeline.state.lookup_work import LookupPlan, LookupWork
 from millrace.pipeline.state.pair_changes_work import PairChangesWork
 from millrace.pipeline.state.session_work import SessionWork
 from millrace.pipeline.state.state_operators import (
@@ -22,6 +23,7 @@ from millrace.pipeline.state.state_operators import (
     KeyFunction,
     KeyTotals,
     LatestRow,
+    RowLookup,
     RowPairs,
     TimeWindows,
 )
@@ -83,5 +85,10 @@ def _open_work(
                 if any(operator.changes):
                     return PairChangesWork(pairs, operator, settings, step.name)
                 return PairsWork(pairs, operator, settings)
+            case RowLookup():
+                lookup = LookupPlan(
+                    keys=keys, table_keys=operator.right_keys, rows=schema, table=step.state
+                )
+                return LookupWork(lookup, operator, settings)
             case _:
                 assert_never(operator)

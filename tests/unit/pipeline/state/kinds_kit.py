@@ -106,6 +106,11 @@ def _pairs(steps: list[Step]) -> Step:
     )
 
 
+def _looked_up(steps: list[Step]) -> Step:
+    """Its table is complete before rows look anything up."""
+    return steps[0].lookup("out", steps[1].key_by("id", partitions=2), on="id")
+
+
 def _last_values(step: Step, part: str = "v % 7") -> Step:
     """The last row of each key, each with its predecessor in front, by a value that changes."""
     last = step.key_by("id", partitions=2).latest(f"last_{step.name}", emit="retractions")
@@ -158,6 +163,7 @@ KINDS = {
     "window at close": Kind(_closed, journals=1),
     "session": Kind(_sessions, journals=2, keys=("id", "window_start")),
     "join": Kind(_pairs, journals=2, sides=2),
+    "lookup": Kind(_looked_up, journals=1, sides=2),
     "aggregate over changes": Kind(_totals_of_changes, keys=("part",)),
     "join over changes": Kind(_pairs_of_changes, sides=2),
 }

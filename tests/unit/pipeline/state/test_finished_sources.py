@@ -174,6 +174,16 @@ def over_changes(clicks: Step, buys: Step) -> Step:
 OVER_CHANGES = """WITH c AS (SELECT k, count(*) AS n FROM clicks GROUP BY 1)
 SELECT k, n, w FROM c JOIN buys ON k = bk"""
 
+
+def looked_up(clicks: Step, buys: Step) -> Step:
+    totals = buys.key_by("bk", partitions=2).aggregate("t", n="count(*)", w="sum(w)")
+    return clicks.lookup("out", totals, on="k").select("k", "v", "n", "w")
+
+
+LOOKED_UP = """SELECT k, v, n, w FROM clicks LEFT JOIN (
+    SELECT bk, count(*) AS n, CAST(sum(w) AS BIGINT) AS w FROM buys GROUP BY 1) ON k = bk"""
+
+
 LAWS: dict[Callable[[Step, Step], Step], str] = {
     tumbling: TUMBLING,
     sliding: SLIDING,
@@ -184,6 +194,7 @@ LAWS: dict[Callable[[Step, Step], Step], str] = {
     latest: LATEST,
     once: ONCE,
     over_changes: OVER_CHANGES,
+    looked_up: LOOKED_UP,
 }
 
 

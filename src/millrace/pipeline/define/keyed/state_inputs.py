@@ -21,26 +21,37 @@ def check_sides(
     """The keys of the other side; refuses sides that cannot be joined."""
     if not isinstance(other, StepSinks):
         raise UserError(f"{call} with a {type(other).__name__}\n  to fix: give a step by key")
-    right, theirs = other._node, other._graph  # noqa: SLF001 - for the package, not for users
-    if theirs is not graph:
-        raise UserError(
-            f"{call}: {right.name!r} is of job {theirs.job!r}, not of {graph.job!r}\n"
-            "  to fix: give steps of one job; read another job's rows with source(journals=...)"
-        )
+    check_graph_of(call, graph, other)
+    right = other._node  # noqa: SLF001 - for the package, not for users
     assert isinstance(left, job_model.KeyBy), "asked before"
     if not isinstance(right, job_model.KeyBy):
         raise UserError(
             f"{call}: the rows of {right.name!r} are not by key\n"
             "  to fix: write key_by(...) behind it"
         )
-    kinds = [[str(node.schema.field(key).type) for key in node.keys] for node in (left, right)]
+    check_key_types(call, (left.schema, left.keys), (right.schema, right.keys))
+    return right.keys
+
+
+def check_graph_of(call: str, graph: JobGraph, other: StepSinks) -> None:
+    """Refuse a step of another job."""
+    name, theirs = other._node.name, other._graph  # noqa: SLF001 - for the package, not for users
+    if theirs is not graph:
+        raise UserError(
+            f"{call}: {name!r} is of job {theirs.job!r}, not of {graph.job!r}\n"
+            "  to fix: give steps of one job; read another job's rows with source(journals=...)"
+        )
+
+
+def check_key_types(call: str, *sides: tuple[pa.Schema, Sequence[str]]) -> None:
+    """Refuse keys of both sides that are not of the same types."""
+    kinds = [[str(schema.field(key).type) for key in keys] for schema, keys in sides]
     if kinds[0] != kinds[1]:
         raise UserError(
             f"{call}: the keys of both sides have other types\n"
             f"  found: {', '.join(kinds[0])} and {', '.join(kinds[1])}\n"
             "  to fix: cast them with select() in front of key_by"
         )
-    return right.keys
 
 
 def is_of_changes(node: job_model.Anything) -> bool:
