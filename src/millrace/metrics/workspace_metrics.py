@@ -73,6 +73,12 @@ STEP_ERRORS: Final = counter("step_call_errors_total", "Calls that raised.", "jo
 STEP_SKIPPED: Final = counter(
     "step_rows_skipped_total", "Rows that were left out.", "job_name", "step"
 )
+STEP_STATE_ROWS: Final = gauge(
+    "step_state_rows", "Rows that the step remembers.", "job_name", "step"
+)
+STEP_STATE_BYTES: Final = gauge(
+    "step_state_bytes", "About how many bytes of memory these rows take.", "job_name", "step"
+)
 STEP_LETTERS: Final = gauge("step_dead_letters", "Rows that are dead letters.", "job_name", "step")
 STEP_DOLLARS: Final = counter(
     "step_spend_dollars_total", "What its calls cost.", "job_name", "step"

@@ -6,7 +6,7 @@ from typing import Final
 
 from millrace.system.call_tables import CALLS, CHARGES
 from millrace.system.file_tables import FILES
-from millrace.system.job_tables import DEAD_LETTERS, EVENTS, JOBS, STEPS
+from millrace.system.job_tables import DEAD_LETTERS, EVENTS, JOBS, STATES, STEPS
 from millrace.system.journal_tables import GROUPS, JOURNALS, OPEN_TRANSACTIONS
 from millrace.system.read_tables import CHECKPOINTS, SESSIONS
 from millrace.system.shuffle_tables import PARTITIONS, RUNS, STAGES, TASKS
@@ -24,6 +24,7 @@ TABLES: Final[dict[str, SystemTable]] = {
         CALLS,
         CHARGES,
         DEAD_LETTERS,
+        STATES,
         EVENTS,
         JOURNALS,
         GROUPS,

@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from millrace.journal.core.row_format import OFFSET
 from millrace.pipeline.core import dead_letters, hops
-from millrace.pipeline.core.job_record import JobPart
+from millrace.pipeline.core.job_record import STATE_STEPS, JobPart
 from millrace.pipeline.report.job_report import StepReport
+from millrace.pipeline.restore.job_state import JobState
 from millrace.pipeline.run.job_status import job_status
 from millrace.pipeline.run.lease_holders import running
 from millrace.system.job_reading import all_stored, names_asked, seen_job, seen_runs
@@ -112,6 +113,24 @@ def _dead_letters(workspace: RestingWorkspace, asked: Asked) -> pa.Table:
     return pa.concat_tables(tables)
 
 
+def _states(workspace: RestingWorkspace, asked: Asked) -> pa.Table:
+    step, rows = asked.text("step"), list[dict[str, Any]]()
+    for name in names_asked(workspace, asked):
+        with seen_job(workspace, name) as job:
+            for part in job.record.hops:
+                has_state = part.kind in STATE_STEPS and job.journals.list(
+                    hops.state_prefix(name, part.name)
+                )
+                if not has_state or step not in (None, part.name):
+                    continue
+                state = JobState(job.journals, workspace.store.root, name, part.name).to_arrow()
+                rows += [
+                    {"job": name, "step": part.name, "row": dead_letters.json_of(row)}
+                    for row in state.slice(0, asked.limit).to_pylist()
+                ]
+    return table_of(rows, STATES.columns)
+
+
 def letter_table(job: str, step: str, stored: pa.Table) -> pa.Table:
     """Dead letters as rows of `dead_letters`."""
     count = stored.num_rows
@@ -144,6 +163,8 @@ _STEP_COUNTS: Final = (
     "errors",
     "skipped",
     "dead_letters",
+    "state_rows",
+    "state_bytes",
     "rows_per_s",
 )
 JOB: Final = Column("job", TEXT, "The name of the job.")
@@ -189,6 +210,8 @@ STEPS: Final = SystemTable(
         Column("errors", NUMBER, "Calls that raised."),
         Column("skipped", NUMBER, "Rows that were left out."),
         Column("dead_letters", NUMBER, "Rows that became dead letters."),
+        Column("state_rows", NUMBER, "Rows that it remembers; null for steps without state."),
+        Column("state_bytes", NUMBER, "About how many bytes of memory these rows take."),
         Column("rows_per_s", RATIO, "Input rows done in the last run, by its seconds."),
     ),
     read=_steps,
@@ -227,5 +250,16 @@ DEAD_LETTERS: Final = SystemTable(
         Column("letter", NUMBER, "The offset of the letter in its own journal."),
     ),
     read=_dead_letters,
+)
+STATES: Final = SystemTable(
+    name="states",
+    about="What steps with state remember, row by row.",
+    keys=("job", "step"),
+    columns=(
+        JOB,
+        STEP,
+        Column("row", TEXT, "A row of the state as JSON: `row->>'total'` is its column `total`."),
+    ),
+    read=_states,
 )
 assert {"error", "row_json"} <= set(dead_letters.SCHEMA.names)

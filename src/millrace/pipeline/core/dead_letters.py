@@ -79,7 +79,12 @@ def from_arrow(data: bytes) -> pa.Table:
 
 
 def _as_json(row: pa.RecordBatch) -> str:
-    return json.dumps(row.to_pylist()[0], default=_in_words, ensure_ascii=False)
+    return json_of(row.to_pylist()[0])
+
+
+def json_of(row: dict[str, Any]) -> str:
+    """A row as JSON for people to read."""
+    return json.dumps(row, default=_in_words, ensure_ascii=False)
 
 
 def _in_words(value: Any) -> str:  # noqa: ANN401 - anything that Arrow gives for a value

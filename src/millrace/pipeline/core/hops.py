@@ -242,6 +242,11 @@ def skipped_journal(job: str, step: str, partition: int) -> str:
     return f"{step_root(job, step)}/skipped/{partition}"
 
 
+def size_journal(job: str, step: str, partition: int) -> str:
+    """How large the state of the keys of one partition is: its last row says so."""
+    return f"{step_root(job, step)}/size/{partition}"
+
+
 def partition_of(journal: str) -> int:
     """The partition that a journal of rows by key has."""
     return int(journal.rpartition("/")[2])

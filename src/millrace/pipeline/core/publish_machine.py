@@ -296,6 +296,9 @@ class PublishMachine:
             partition = hops.partition_of(self.journal)
             name = hops.skipped_journal(job, self.hop.name, partition)
             yield JournalAppend(journal=name, rows=change.skipped.to_rows())
+        if change.size is not None:
+            name = hops.size_journal(job, self.hop.name, hops.partition_of(self.journal))
+            yield JournalAppend(journal=name, rows=change.size.to_rows())
         for step, letters in change.letters.items():
             rows = dead_letters.to_rows(letters)
             yield JournalAppend(journal=hops.dead_letters(job, step), rows=rows)

@@ -19,6 +19,7 @@ from millrace.pipeline.paid.call_records import CallRecord
 from millrace.pipeline.paid.charges import CallCharge
 from millrace.pipeline.paid.spend import CallSpend
 from millrace.pipeline.state.skipped_rows import SkippedRows
+from millrace.pipeline.state.state_size import StateSize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,8 @@ class UnitPublish:
     """Changes of the state of the unit's keys, in order."""
     skipped: SkippedRows | None = None
     """The totals of rows that were left out, if they changed."""
+    size: StateSize | None = None
+    """How large the state is now, if it has other rows than before."""
     charges: tuple[CallCharge, ...] = ()
     """A row for each call that ended."""
 
@@ -57,6 +60,7 @@ class UnitPublish:
             events=(*self.events, *later.events),
             state=(*self.state, *later.state),
             skipped=later.skipped or self.skipped,
+            size=later.size or self.size,
             charges=(*self.charges, *later.charges),
         ).with_letters(later.letters)
 

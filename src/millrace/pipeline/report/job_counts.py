@@ -22,6 +22,7 @@ from millrace.pipeline.core.job_record import STATE_STEPS, TABLE_SINKS, JobPart,
 from millrace.pipeline.paid import call_records
 from millrace.pipeline.paid.call_records import CallRecord, Totals
 from millrace.pipeline.state.skipped_rows import SkippedRows
+from millrace.pipeline.state.state_size import StateSize
 
 _LAST_ROWS = (4, 64, 4096)
 _TRIES = 2
@@ -38,6 +39,10 @@ class Counts:
     dead_letters: int = 0
     skipped: int = 0
     """Rows that a step with state left out."""
+    state_rows: int | None = None
+    """The rows of its state; None for steps without one."""
+    state_bytes: int | None = None
+    """About how many bytes of memory they take."""
     units: int = 0
     waiting: int = 0
     """The rows of the backlog that the run has to do: all except rows that came later."""
@@ -55,6 +60,15 @@ class Counted:
     def backlog(self) -> int:
         """The number of rows that steps have still to do."""
         return sum(counts.backlog for counts in self.parts.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StateTotals:
+    """Totals of a step with state, over its partitions."""
+
+    skipped: int
+    rows: int
+    bytes: int
 
 
 @dataclass(slots=True)
@@ -116,32 +130,34 @@ class Counting:
         folders = (f"/{hops.RECORDED}/", f"/{hops.RECORDED_BEFORE}/")
         recorded = [n for n in journals if any(folder in n for folder in folders)]
         records = last_calls(self.broker, [at[self._nobody, n] for n in recorded])
-        skipped = self._skipped(journals, at)
+        states = self._states(journals, at)
         parts = self.record.kept
-        return Counted({p.name: self._of(p, journals, at, records, skipped) for p in parts})
+        return Counted({p.name: self._of(p, journals, at, records, states) for p in parts})
 
-    def _skipped(
+    def _states(
         self, journals: Mapping[str, JournalInfo], at: Mapping[tuple[str, str], Position]
-    ) -> Mapping[str, int]:
-        """How many rows each step with state left out."""
-        of_step: dict[str, list[str]] = {
-            part.name: [
-                name
-                for number in {hops.partition_of(info.name) for info in units_of(part, journals)}
-                if (name := hops.skipped_journal(self.record.job, part.name, number)) in journals
-            ]
-            for part in self.record.hops
-            if part.kind in STATE_STEPS
-        }
-        asked = [at[self._nobody, name] for names in of_step.values() for name in names]
-        rows = last_rows(self.broker, asked)
+    ) -> Mapping[str, _StateTotals]:
+        """What each step with state left out, and how large its state is."""
+        of_step: dict[str, list[tuple[str, str]]] = {}
+        for part in self.record.hops:
+            if part.kind in STATE_STEPS:
+                numbers = {hops.partition_of(info.name) for info in units_of(part, journals)}
+                job, step = self.record.job, part.name
+                of_step[step] = [
+                    (hops.skipped_journal(job, step, n), hops.size_journal(job, step, n))
+                    for n in numbers
+                ]
+        names = [name for pairs in of_step.values() for pair in pairs for name in pair]
+        asked = [at[self._nobody, name] for name in names if name in journals]
+        rows = {name: row.to_pylist()[0] for name, row in last_rows(self.broker, asked).items()}
+        nothing = StateSize(rows=0, bytes=0).to_rows().to_pylist()[0]
         return {
-            step: sum(
-                SkippedRows.from_row(rows[name].to_pylist()[0]).total
-                for name in names
-                if name in rows
+            step: _StateTotals(
+                skipped=sum(SkippedRows.from_row(rows.get(skips)).total for skips, _ in pairs),
+                rows=sum(rows.get(size, nothing)["rows"] for _, size in pairs),
+                bytes=sum(rows.get(size, nothing)["bytes"] for _, size in pairs),
             )
-            for step, names in of_step.items()
+            for step, pairs in of_step.items()
         }
 
     @property
@@ -158,9 +174,9 @@ class Counting:
         journals: Mapping[str, JournalInfo],
         at: Mapping[tuple[str, str], Position],
         records: Mapping[str, CallRecord],
-        skipped: Mapping[str, int],
+        states: Mapping[str, _StateTotals],
     ) -> Counts:
-        job = self.record.job
+        job, state = self.record.job, states.get(part.name)
         units = units_of(part, journals)
         done = backlog = waiting = 0
         left_in = set()
@@ -196,7 +212,9 @@ class Counting:
             calls=_sum(totals) if part.expensive else None,
             dead_letters=sum(position.backlog for position in letters if position is not None)
             - sum(position.backlog for position in retried if position is not None),
-            skipped=skipped.get(part.name, 0),
+            skipped=0 if state is None else state.skipped,
+            state_rows=None if state is None else state.rows,
+            state_bytes=None if state is None else state.bytes,
             units=len(units),
             waiting=waiting,
             left_in=frozenset(left_in),

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
+from millrace.limits import MIB
 from millrace.pipeline.core.job_events import SinkCommit
 from millrace.pipeline.core.job_record import JobRecord
 from millrace.pipeline.report.call_groups import CallGroup, CallGroups, by_error, by_model
@@ -83,6 +84,10 @@ class StepReport:
     errors: int = 0
     skipped: int = 0
     dead_letters: int = 0
+    state_rows: int | None = None
+    """Rows that it remembers, as published with its last change; None for steps without state."""
+    state_bytes: int | None = None
+    """About how many bytes these take in the memory of workers."""
     seconds: float = 0.0
     """Seconds of all workers on this step, in this run."""
     in_function: float | None = None
@@ -228,7 +233,7 @@ class JobReport:
 
     def __str__(self) -> str:
         lines = [self.summary(), table_text(self.table()), *spending_text(self.steps)]
-        lines += commits_text(self.commits)
+        lines += [*states_text(self.steps), *commits_text(self.commits)]
         if self.state in HINTS:
             lines.append(f"to go on: {HINTS[self.state]}")
         return "\n".join(lines)
@@ -238,6 +243,15 @@ def recorded(report: JobReport) -> dict[str, Any]:
     """What the record of a run keeps of its report: the document, with some of the samples."""
     kept = thinned(report.samples, _SAMPLES_RECORDED)
     return report.document() | {"samples": [asdict(sample) for sample in kept]}
+
+
+def states_text(steps: Sequence[StepReport]) -> list[str]:
+    """How large the state of each step is, in a line."""
+    return [
+        f"{step.name} remembers {step.state_rows:,} rows, {step.state_bytes / MIB:,.1f} MiB"
+        for step in steps
+        if step.state_rows is not None and step.state_bytes is not None
+    ]
 
 
 def commits_text(commits: Sequence[SinkCommit]) -> list[str]:

@@ -37,6 +37,8 @@ class StatePlace:
     """The record of its snapshots."""
     skipped: str = ""
     """The journal with the number of rows that were left out; empty for readers of the state."""
+    size: str = ""
+    """The journal with its size; empty for readers of the state."""
     schema: pa.Schema
 
 
@@ -55,8 +57,10 @@ class LocalState:
     """The committed offsets that go with it, by the journals of its units."""
     skipped: SkippedRows | None = None
     """The totals of rows that were left out; None: to be read."""
-    skips: int = 0
-    """Rows that this process added to their journal since it was last cut."""
+    rows_noted: int | None = None
+    """The rows that it had when its size was last published; None: not by this process."""
+    totals: int = 0
+    """Totals and sizes that this process published since their journals were last cut."""
 
 
 STATE_READS_MAX: Final = 8
@@ -160,7 +164,7 @@ def _catch_up(broker: Broker, journal: str, local: LocalState) -> None:
         fetched = broker.read(journal, local.at)
         if fetched.num_rows:
             local.read_to.clear()  # Another worker went on with its units.
-            local.skipped = None
+            local.skipped = local.rows_noted = None
             for batch in fetched.rows().combine_chunks().to_batches():
                 local.kept.change(batch)
                 local.changed += batch.num_rows

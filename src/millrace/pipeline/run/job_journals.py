@@ -29,6 +29,7 @@ from millrace.pipeline.state.event_times import end_row
 from millrace.pipeline.state.skipped_rows import SKIPPED_SCHEMA
 from millrace.pipeline.state.state_operators import TIMED
 from millrace.pipeline.state.state_rows import changes_schema
+from millrace.pipeline.state.state_size import SIZE_SCHEMA
 
 _COMMITS_MAX: Final = 1000
 """Offsets that are committed together."""
@@ -66,6 +67,8 @@ def ensure_journals(broker: Broker, job_hops: Sequence[Hop]) -> None:
                 broker.create_many(names, SNAPSHOT_SCHEMA)
                 names = [hops.skipped_journal(hop.job, hop.name, n) for n in partitions]
                 broker.create_many(names, SKIPPED_SCHEMA)
+                names = [hops.size_journal(hop.job, hop.name, n) for n in partitions]
+                broker.create_many(names, SIZE_SCHEMA)
         starts.answer()
 
 

@@ -35,6 +35,7 @@ from millrace.pipeline.report.job_report import (
     State,
     StepReport,
     spending_text,
+    states_text,
     steps_table,
     table_text,
     when,
@@ -102,6 +103,7 @@ class JobStatus:
         if self.runs:
             lines.append(f"last run {self.runs[-1].number} began {when(self.runs[-1].started_us)}")
         lines += [table_text(steps_table(self.steps)), *spending_text(self.steps)]
+        lines += states_text(self.steps)
         if self.state in HINTS:
             lines.append(f"to go on: {HINTS[self.state]}")
         return "\n".join(lines)
@@ -176,6 +178,8 @@ def step_reports(
             errors=0 if made is None else made.errors,
             skipped=counts.skipped + (0 if made is None else made.skipped),
             dead_letters=counts.dead_letters,
+            state_rows=counts.state_rows,
+            state_bytes=counts.state_bytes,
             seconds=all_s,
             in_function=inside_s / all_s if all_s else None,
             rows_per_s=(counts.rows_in - earlier) / seconds if seconds > 0 else 0.0,

@@ -31,13 +31,14 @@ from millrace.pipeline.run.job_journals import journals_of
 from millrace.pipeline.state.event_times import SourceProgress
 from millrace.pipeline.state.skipped_rows import SkippedRows
 from millrace.pipeline.state.state_operators import TIMED
+from millrace.pipeline.state.state_size import StateSize
 from millrace.pipeline.state.state_work import StateWork, WorkFailed
 from millrace.pipeline.worker.publisher import Publisher
 from millrace.pipeline.worker.read_ahead import ReadAhead, RowsAhead
 from millrace.pipeline.worker.turn import LeasedUnit, now_us
 
-SKIPPED_ROWS_KEPT: Final = 1_000
-"""Totals of rows that were left out, of which only the last one counts, before the others go."""
+TOTALS_KEPT: Final = 1_000
+"""Totals of rows that were left out, and sizes, of which the last one counts: the others go."""
 
 
 @dataclass(slots=True)
@@ -151,14 +152,19 @@ class StateTurn:
             return
         self._land()
         self._sent = gathered.next
+        local, size = self._local, None
+        if gathered.state and local.rows_noted != len(local.kept):
+            size = StateSize.of(local.kept)
+            local.rows_noted = size.rows
         change = UnitPublish(
             next=gathered.next,
             outputs=tuple(gathered.outputs),
             state=tuple(gathered.state),
             skipped=gathered.skipped,
+            size=size,
             events=events,
         )
-        self._local.skips += gathered.skipped is not None
+        local.totals += (gathered.skipped is not None) + (size is not None)
         self._flying = self._threads.submit(self.publisher.publish, change)
         self._gathered = _StateGathered(gathered.next, time.monotonic())
 
@@ -183,9 +189,10 @@ class StateTurn:
         local.at, local.read_to[self.unit.journal.name] = end, self.publisher.at
         if local.changed >= max(config.job_snapshot_changes, len(local.kept)):
             write_unit_snapshot(self.unit, self.place, local)
-        if local.skips >= SKIPPED_ROWS_KEPT:
-            local.skips = 0
+        if local.totals >= TOTALS_KEPT:
+            local.totals = 0
             cut_to_last_row(self.unit.broker, self.place.skipped)
+            cut_to_last_row(self.unit.broker, self.place.size)
         give_back(self.place, local, config)
 
 

@@ -237,6 +237,7 @@ class TurnSetup:
             changes=machine.state_journal,
             snapshots=hops.snapshots_journal(hop.job, hop.name, partition),
             skipped=hops.skipped_journal(hop.job, hop.name, partition),
+            size=hops.size_journal(hop.job, hop.name, partition),
             schema=step.state,
         )
         return StateTurn(unit, work, ahead, publisher, place, self._quiet).run()

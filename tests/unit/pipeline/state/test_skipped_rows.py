@@ -114,7 +114,7 @@ def test_a_row_counts_if_one_of_its_windows_is_open(tmp_path: Path) -> None:
 def test_totals_that_do_not_count_any_more_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millrace.pipeline.worker.state_turn.SKIPPED_ROWS_KEPT", 5)
+    monkeypatch.setattr("millrace.pipeline.worker.state_turn.TOTALS_KEPT", 5)
     count = 60
     job = bench(tmp_path, windows(), SMALL.with_options(journal_read_rows_max=4, job_turn_ms=1))
     rows = at(*([10_000] * 2), *range(count))
