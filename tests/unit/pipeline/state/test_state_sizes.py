@@ -62,7 +62,7 @@ def test_rows_that_a_step_left_out_are_a_metric(tmp_path: Path) -> None:
 
 def test_the_size_is_right_when_workers_take_turns(tmp_path: Path) -> None:
     made = defined_hops(
-        ORDERS, lambda src: src.key_by("user", partitions=1).aggregate("out", **TOTALS)
+        ORDERS, lambda src: src.key_by("user", partitions=1).aggregate("out", "changes", **TOTALS)
     )
     job = bench(tmp_path, made, STATE_CONFIG)
     for users in (range(10), range(10), range(4, 13)):
