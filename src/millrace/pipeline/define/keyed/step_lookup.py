@@ -52,9 +52,9 @@ class StepLookup(StepState):
 
         Example:
             >>> job = ws.job("rich")
-            >>> tiers = ws.sql("SELECT cust_id, max(amount) AS most FROM orders GROUP BY cust_id")
+            >>> largest = orders.groupBy("cust_id").agg(most="max(amount)")
             >>> payments = job.source("payments", journal="payments")
-            >>> payments.lookup("rich", tiers, on="cust_id").columns
+            >>> payments.lookup("rich", largest, on="cust_id").columns
             ['cust_id', 'amount', 'most']
         """
         call = f"lookup({name!r})"
