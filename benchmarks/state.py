@@ -6,8 +6,9 @@ A stream of rows with random keys: `key_by(...).aggregate(...)` of a job beside
 `groupBy(...).agg(...)` of a Structured Streaming query in update mode that reads the journals by
 `format("millrace")`, with `availableNow` and the RocksDB state store, into a sink that drops the
 rows. Half of the rows are in the state before time is taken. Seconds are wall and CPU, of the
-driver, the JVM and workers; a ratio above 1 means that Millrace is faster. Then the cost of one
-batch in the engine alone, as the number of keys grows. One JSON line for each case.
+driver, the JVM and workers; a ratio above 1 means that Millrace is faster. Before that the time
+that a restore from a snapshot takes, and the cost of one batch in the engine alone, as the number
+of keys grows. One JSON line for each case.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 import millrace as mr
+from millrace.keys.spark_hash import hash_rows
+from millrace.pipeline.restore.state_snapshots import (
+    SnapshotRecord,
+    load_snapshot,
+    write_snapshot,
+)
 from millrace.pipeline.state.event_times import SourceProgress
 from millrace.pipeline.state.state_operators import KeyTotals
 from millrace.pipeline.state.state_table import StateTable
@@ -143,14 +150,41 @@ def engine_alone(keys: int) -> None:
     print(json.dumps(found), flush=True)
 
 
+def restore(keys: int) -> None:
+    """Load the snapshot of a state; the files are in the page cache."""
+    schema = pa.schema([("k", pa.int64()), ("total", pa.int64()), ("n", pa.int64())])
+    numbers = np.arange(keys)
+    rows = pa.RecordBatch.from_arrays([pa.array(numbers)] * 3, schema=schema)
+    kept = StateTable(schema, next_number=keys)
+    kept.load(rows, numbers, hash_rows(rows, ["k"]))
+    folder = tempfile.mkdtemp(prefix="millrace-state-")
+    try:
+        made = write_snapshot(kept, offset=0, at_us=0, workspace=folder, folder="large/state")
+        del kept, rows
+        again = StateTable(schema)
+        cpu, begun = time.process_time(), time.perf_counter()
+        load_snapshot(again, SnapshotRecord(made, 0), folder)
+        seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
+        assert len(again) == keys
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    found = {"case": "restore", "keys": keys, "s": round(seconds, 2), "cpu_s": round(cpu, 2)}
+    print(json.dumps(found), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=400_000)
-    parser.add_argument("--keys", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--keys", type=int, nargs="*", default=[100_000, 1_000_000])
     parser.add_argument("--growth", type=int, nargs="*", default=[1_000_000, 8_000_000])
+    parser.add_argument("--restore", type=int, nargs="*", default=[10_000_000])
     given = parser.parse_args()
+    for keys in given.restore:
+        restore(keys)
     for keys in given.growth:
         engine_alone(keys)
+    if not given.keys:
+        return
     spark = start_session(cores=2)
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -109,12 +110,17 @@ def snapshot_files(record: SnapshotRecord, workspace: str) -> Iterator[pa.Table]
 
 
 def load_snapshot(kept: StateTable, record: SnapshotRecord, workspace: str) -> None:
-    """Add the rows of a snapshot to a state that is empty."""
-    for table in snapshot_files(record, workspace):
-        for batch in table.combine_chunks().to_batches():
-            rows = batch.select(kept.schema.names).cast(kept.schema)
-            numbers = batch.column(KEPT_NUMBER).to_numpy()
-            kept.load(rows, numbers, batch.column(KEPT_HASH).to_numpy())
+    """Add the rows of a snapshot to an empty state: at once, so that they are sorted once."""
+    batches = [
+        batch
+        for table in snapshot_files(record, workspace)
+        for batch in table.combine_chunks().to_batches()
+    ]
+    if batches:
+        rows = [batch.select(kept.schema.names).cast(kept.schema) for batch in batches]
+        numbers = [batch.column(KEPT_NUMBER).to_numpy() for batch in batches]
+        hashes = [batch.column(KEPT_HASH).to_numpy() for batch in batches]
+        kept.load(pa.concat_batches(rows), np.concatenate(numbers), np.concatenate(hashes))
     kept.next_number = record.next_number
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,11 @@ from tests.unit.pipeline.state.state_kit import (
     graph_hops,
     net_of,
 )
+from tests.unit.pipeline.worker.worker_kit import JOB
 
 from millrace.journal.broker import Broker
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
-from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.hops import Hop, output_journal
 from millrace.pipeline.define.steps import Step
 
 EVENTS = 6_000
@@ -168,10 +169,10 @@ def rows_of(query: Query) -> dict[str, tuple[pa.Table, int]]:
     return {name: (tables[name], 2) for name in READS.get(query, ("bids",))}
 
 
-def judged(sql: str) -> Counter[Row]:
+def judged(sql: str, tables: Mapping[str, pa.Table] | None = None) -> Counter[Row]:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        for name, table in nexmark(EVENTS).items():
+        for name, table in (tables or nexmark(EVENTS)).items():
             connection.register(name, table)
         return Counter(connection.execute(sql).fetchall())
 
@@ -181,7 +182,7 @@ def answers(broker: Broker) -> list[dict[str, Any]]:
     return rows
 
 
-def check(query: Query, broker: Broker) -> None:
+def check(query: Query, broker: Broker, tables: Mapping[str, pa.Table] | None = None) -> None:
     """Compare what came out with what a judge says."""
     last_s = EVENTS / 10 - BORDER_S
     if query is q5:
@@ -197,7 +198,7 @@ def check(query: Query, broker: Broker) -> None:
         assert len(expected) > 20
     elif query is q4:
         rows = came_out(broker, "out")
-        assert folded(rows, ["category"]) == set(judged(MEANS))
+        assert folded(rows, ["category"]) == set(judged(MEANS, tables))
         assert "update" in rows["_mr_op"].to_pylist()
     elif query is q6:
         means = {row["seller"]: row["mean"] for row in answers(broker)}
@@ -212,7 +213,7 @@ def check(query: Query, broker: Broker) -> None:
         assert not found - highest
         assert len(early) > 40
     else:
-        assert Counter(tuple(row.values()) for row in answers(broker)) == judged(SQL[query])
+        assert Counter(tuple(row.values()) for row in answers(broker)) == judged(SQL[query], tables)
 
 
 @pytest.mark.slow
@@ -240,3 +241,38 @@ def test_a_query_whose_workers_are_killed_is_answered_alike(tmp_path: Path, quer
         check(query, broker)
     finally:
         broker.close()
+
+
+def once(rows: Step) -> Step:
+    """Rows that came several times, once."""
+    by_row = rows.key_by(*rows.columns, partitions=2, name=f"{rows.name}_by_row")
+    return by_row.dedupe(f"{rows.name}_once")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("query", [q2, q3, q4])
+def test_repeated_rows_and_transactions_that_are_rolled_back_change_no_answer(
+    tmp_path: Path, query: Query
+) -> None:
+    read = {name: SOURCES[name] for name in READS.get(query, ("bids",))}
+    made = graph_hops(read, lambda steps: query(*map(once, steps)))
+    job = bench(tmp_path, made, SMALL)
+    fill_sources(job.broker, {name: (SOURCES[name].empty_table(), 2) for name in read})
+    for name, (table, partitions) in rows_of(query).items():
+        for begin in range(0, table.num_rows, 500):
+            journal = output_journal(JOB, name, begin // 500 % partitions)
+            producer = job.broker.producer()
+            producer.append(journal, table.slice(begin, 500))
+            producer.rollback()
+            for rows in (table.slice(begin, 500), table.slice(begin, 50)):
+                producer.append(journal, rows)
+                producer.commit()
+            producer.close()
+
+    job.run(workers=3)
+
+    once_each = {
+        name: rows.group_by(rows.column_names).aggregate([])
+        for name, rows in nexmark(EVENTS).items()
+    }
+    check(query, job.broker, once_each)
