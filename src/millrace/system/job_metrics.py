@@ -60,9 +60,9 @@ def _of_step(part: JobPart, counts: Counts) -> Mapping[Metric, float]:
     }
     if counts.rows_out is not None:
         found[metrics.STEP_ROWS_OUT] = counts.rows_out
-    if counts.state_rows is not None and counts.state_bytes is not None:
-        found[metrics.STEP_STATE_ROWS] = counts.state_rows
-        found[metrics.STEP_STATE_BYTES] = counts.state_bytes
+    if counts.state is not None:
+        found[metrics.STEP_STATE_ROWS] = counts.state.rows
+        found[metrics.STEP_STATE_BYTES] = counts.state.bytes
         found[metrics.STEP_SKIPPED] = counts.skipped
     made = counts.calls
     if made is None:

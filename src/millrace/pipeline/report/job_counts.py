@@ -29,6 +29,17 @@ _TRIES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateTotals:
+    """Totals of a step with state, over its partitions."""
+
+    skipped: int
+    """Rows that were left out."""
+    rows: int
+    bytes: int
+    """About how many bytes of memory these rows take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """The counts of one part, over all runs."""
 
@@ -37,17 +48,18 @@ class Counts:
     backlog: int = 0
     calls: Totals | None = None
     dead_letters: int = 0
-    skipped: int = 0
-    """Rows that a step with state left out."""
-    state_rows: int | None = None
-    """The rows of its state; None for steps without one."""
-    state_bytes: int | None = None
-    """About how many bytes of memory they take."""
+    state: StateTotals | None = None
+    """Of a step with state."""
     units: int = 0
     waiting: int = 0
     """The rows of the backlog that the run has to do: all except rows that came later."""
     left_in: frozenset[str] = frozenset()
     """The journals that these rows are in."""
+
+    @property
+    def skipped(self) -> int:
+        """Rows that a step with state left out."""
+        return 0 if self.state is None else self.state.skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +72,6 @@ class Counted:
     def backlog(self) -> int:
         """The number of rows that steps have still to do."""
         return sum(counts.backlog for counts in self.parts.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StateTotals:
-    """Totals of a step with state, over its partitions."""
-
-    skipped: int
-    rows: int
-    bytes: int
 
 
 @dataclass(slots=True)
@@ -136,7 +139,7 @@ class Counting:
 
     def _states(
         self, journals: Mapping[str, JournalInfo], at: Mapping[tuple[str, str], Position]
-    ) -> Mapping[str, _StateTotals]:
+    ) -> Mapping[str, StateTotals]:
         """What each step with state left out, and how large its state is."""
         of_step: dict[str, list[tuple[str, str]]] = {}
         for part in self.record.hops:
@@ -152,7 +155,7 @@ class Counting:
         rows = {name: row.to_pylist()[0] for name, row in last_rows(self.broker, asked).items()}
         nothing = StateSize(rows=0, bytes=0).to_rows().to_pylist()[0]
         return {
-            step: _StateTotals(
+            step: StateTotals(
                 skipped=sum(SkippedRows.from_row(rows.get(skips)).total for skips, _ in pairs),
                 rows=sum(rows.get(size, nothing)["rows"] for _, size in pairs),
                 bytes=sum(rows.get(size, nothing)["bytes"] for _, size in pairs),
@@ -174,9 +177,9 @@ class Counting:
         journals: Mapping[str, JournalInfo],
         at: Mapping[tuple[str, str], Position],
         records: Mapping[str, CallRecord],
-        states: Mapping[str, _StateTotals],
+        states: Mapping[str, StateTotals],
     ) -> Counts:
-        job, state = self.record.job, states.get(part.name)
+        job = self.record.job
         units = units_of(part, journals)
         done = backlog = waiting = 0
         left_in = set()
@@ -212,9 +215,7 @@ class Counting:
             calls=_sum(totals) if part.expensive else None,
             dead_letters=sum(position.backlog for position in letters if position is not None)
             - sum(position.backlog for position in retried if position is not None),
-            skipped=0 if state is None else state.skipped,
-            state_rows=None if state is None else state.rows,
-            state_bytes=None if state is None else state.bytes,
+            state=states.get(part.name),
             units=len(units),
             waiting=waiting,
             left_in=frozenset(left_in),

@@ -178,8 +178,8 @@ def step_reports(
             errors=0 if made is None else made.errors,
             skipped=counts.skipped + (0 if made is None else made.skipped),
             dead_letters=counts.dead_letters,
-            state_rows=counts.state_rows,
-            state_bytes=counts.state_bytes,
+            state_rows=None if counts.state is None else counts.state.rows,
+            state_bytes=None if counts.state is None else counts.state.bytes,
             seconds=all_s,
             in_function=inside_s / all_s if all_s else None,
             rows_per_s=(counts.rows_in - earlier) / seconds if seconds > 0 else 0.0,
@@ -191,13 +191,15 @@ def step_reports(
             usd_left=cost.usd / counts.rows_in * counts.backlog
             if cost.nano_usd and counts.rows_in
             else None,
-            usd_in_doubt=0.0
-            if made is None or not made.calls
-            else cost.usd / made.calls * made.in_doubt,
+            usd_in_doubt=_usd_in_doubt(made),
             groups=(groups or {}).get(part.name),
         )
         steps.append(step)
     return tuple(steps)
+
+
+def _usd_in_doubt(made: Totals | None) -> float:
+    return 0.0 if made is None or not made.calls else made.spend.usd / made.calls * made.in_doubt
 
 
 def estimate_job(broker: Broker, report: JobReport, job_hops: Sequence[Hop]) -> JobEstimate:
