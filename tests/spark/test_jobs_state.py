@@ -49,3 +49,18 @@ def test_totals_of_a_finished_source_are_those_of_a_dataset_query(
             again.run(on_change="continue")
         with pytest.raises(mr.UserError, match="there is no such state"):
             ws.state("shop/nothing")
+
+
+def test_rows_are_looked_up_in_a_dataset(spark: SparkSession, tmp_path: Path) -> None:
+    orders = spark.range(300).selectExpr("id AS n", "id % 9 AS user")
+    users = spark.range(7).selectExpr("id AS user", "concat('user ', id) AS name")
+    with mr.open(str(tmp_path / "mill"), spark, config=CONFIG) as ws:
+        table = ws.from_arrow(users.toArrow())
+        job = ws.job("shop")
+        job.source("orders", orders).lookup("rich", table, on="user").sink_journal("out")
+
+        assert job.run().state == "finished"
+
+        expected = orders.join(users, "user", "left").select("n", "user", "name")
+        assert rows_of(ws.journals.read("out", 0).rows()) == rows_of(expected.toArrow())
+        assert job.run().step("rich").rows_in == 300 + 7, "nothing is done again"

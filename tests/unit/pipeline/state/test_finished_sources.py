@@ -184,6 +184,22 @@ LOOKED_UP = """SELECT k, v, n, w FROM clicks LEFT JOIN (
     SELECT bk, count(*) AS n, CAST(sum(w) AS BIGINT) AS w FROM buys GROUP BY 1) ON k = bk"""
 
 
+def unseen(rows: pa.Table, states: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The keys that came for the first time."""
+    known = set(states["k"].to_pylist())
+    came = [*dict.fromkeys(rows["k"].to_pylist())]
+    new = [key for key in came if key not in known]
+    after = {"k": came, "seen": [True] * len(came)}
+    return pa.table({"k": pa.array(new, pa.int64())}), pa.table(after, schema=states.schema)
+
+
+def by_function(clicks: Step, _: Step) -> Step:
+    by_key = clicks.key_by("k", partitions=2)
+    return by_key.stateful("out", unseen, state="seen boolean", schema="k bigint", version="1")
+
+
+BY_FUNCTION = "SELECT DISTINCT k FROM clicks"
+
 LAWS: dict[Callable[[Step, Step], Step], str] = {
     tumbling: TUMBLING,
     sliding: SLIDING,
@@ -195,6 +211,7 @@ LAWS: dict[Callable[[Step, Step], Step], str] = {
     once: ONCE,
     over_changes: OVER_CHANGES,
     looked_up: LOOKED_UP,
+    by_function: BY_FUNCTION,
 }
 
 
