@@ -13,8 +13,9 @@ from millrace.llm.model_questions import Vectors, request_key
 from millrace.llm.models import Model
 from millrace.llm.openai_wire import OpenAiWire
 from millrace.llm.provider_calls import ProviderCalls, check_key
+from millrace.llm.wire_formats import answer_without_text
 from millrace.pipeline.paid.call_errors import AnswerUnusable
-from millrace.pipeline.prompts.prompt_call import CallContext, posted
+from millrace.pipeline.prompts.prompt_call import NO_ANSWER, CallContext, posted
 
 VECTOR: Final = pa.list_(pa.float32())
 _WIRE: Final = OpenAiWire()
@@ -87,17 +88,18 @@ class EmbedCall:
         model = self._embedding.model
         body = _WIRE.embedding(model, texts)
         reply = await posted(self._calls, _WIRE.embeds_at, body, context.key, context)
+        paid, price = answer_without_text(_WIRE, reply.body), model.price
+        tokens = paid.usage.tokens_in
+        context.spend(
+            tokens_in=tokens,
+            usd=None if price is None else price.usd(tokens_in=tokens),
+            model=model.model,
+            request_id=paid.request_id,
+        )
         try:
             vectors = _WIRE.vectors(reply.body)
-        except (KeyError, TypeError, ValueError) as error:
+        except NO_ANSWER as error:
             raise _no_vectors(model, repr(error)) from None
-        usage, price = vectors.usage, model.price
-        context.spend(
-            tokens_in=usage.tokens_in,
-            usd=None if price is None else price.usd(tokens_in=usage.tokens_in),
-            model=model.model,
-            request_id=vectors.request_id,
-        )
         if len(vectors.vectors) != len(texts):
             raise _no_vectors(model, f"{len(vectors.vectors)} vectors for {len(texts)} texts")
         return vectors

@@ -208,6 +208,25 @@ def test_texts_are_embedded_in_one_request_and_each_once(service: Service, tmp_p
     assert [charge.tokens_in for charge in charges(tmp_path / "invoice.log")] == [2, 1]
 
 
+def test_a_response_without_vectors_is_charged(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = mr.llm.openai("text-embedding-3-small", base_url=service().openai_url)
+    call = EmbedCall(Embedding(model=llm, column="text", output="vector", keep=("id",)))
+    post = call._calls.post
+
+    async def emptied(path: str, body: Any, *, key: str = "") -> Any:  # noqa: ANN401 - JSON
+        reply = await post(path, body, key=key)
+        return replace(reply, body=reply.body | {"data": None})
+
+    monkeypatch.setattr(call._calls, "post", emptied)
+    ((error, noted),) = called((call, pa.record_batch({"id": [1], "text": ["a long text"]})))
+
+    assert isinstance(error, mr.AnswerUnusable)
+    (charge,) = charges(tmp_path / "invoice.log")
+    assert noted.spend.tokens_in == charge.tokens_in > 0
+
+
 @pytest.mark.parametrize("provider", [0, 1])
 def test_a_wrong_key_is_noticed_before_the_first_row(
     service: Service, monkeypatch: pytest.MonkeyPatch, provider: int
