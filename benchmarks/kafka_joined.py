@@ -1,7 +1,7 @@
 """Journals on Kafka from processes that joined, beside Kafka's own transactional client.
 
     .venv/bin/python benchmarks/kafka_joined.py [--processes 1 8] [--seconds 4] [--rows 100 1000] \\
-        [--rounds 3] [--parts read write]
+        [--rounds 3] [--parts read write] [--beside embedded synced]
 
 Both on one Kafka node, started here, in turns; the middle of the rounds counts. All processes are
 spawned. `write`: each process appends batches of `--rows` rows of 1 KB to a journal, or topic, of
@@ -11,10 +11,12 @@ journals, or topics, from its beginning, again and again, committed rows alone.
 
 "kafka" is Kafka's client. "joined" are joined processes that use Kafka themselves, with a message
 for each row; "arrow" the same with journals whose rows are frames; "served" ones for which the
-owner reads. `ratio` is rows/s over those of Kafka's client in the same round, the middle of the
-rounds; a first round, in which Kafka compiles its code, does not count. `owner_ms_mb` is the CPU of
-the owner for 1 MB. `process_cpu_ms`, `owner_cpu_ms` and `kafka_cpu_ms` are CPU of one transaction,
-or of 1,000 rows read: it depends little on what else runs.
+owner reads. With `--beside`, "embedded" are journals of a workspace in a folder, synced before each
+answer, and "synced" is Kafka's client at a second node that syncs every batch. `ratio` is rows/s
+over those of Kafka's client in the same round, the middle of the rounds; a first round, in which
+Kafka compiles its code, does not count. `owner_ms_mb` is the CPU of the owner for 1 MB.
+`process_cpu_ms`, `owner_cpu_ms` and `kafka_cpu_ms` are CPU of one transaction, or of 1,000 rows
+read: it depends little on what else runs.
 
 A table goes to stderr, one JSON line for each case to stdout.
 """
@@ -22,6 +24,7 @@ A table goes to stderr, one JSON line for each case to stdout.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
@@ -30,7 +33,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
@@ -59,6 +62,7 @@ SCHEMA: Final = pa.schema([("value", pa.binary())])
 READ_ROWS: Final = 20_000
 FILL_ROWS: Final = 1_000
 WAIT_S: Final = 300
+FSYNC: Final = {"log.flush.interval.messages": "1"}
 FORMS: Final = ("messages", "arrow")
 CONTEXT: Final = multiprocessing.get_context("spawn")
 
@@ -67,11 +71,12 @@ Told = tuple[int, int, float, float]
 Call = Callable[[], int]
 
 
-class Servers(NamedTuple):
-    """The processes beside those that are measured."""
+class Place(NamedTuple):
+    """Where a peer's rows are, and the processes beside those that are measured."""
 
-    owner: int
-    kafka: int
+    where: Any
+    owner: int | None
+    kafka: int | None
 
 
 def batch(count: int) -> pa.RecordBatch:
@@ -82,8 +87,10 @@ def batch(count: int) -> pa.RecordBatch:
     return pa.record_batch([whole.cast(pa.binary())], schema=SCHEMA)
 
 
-def cpu_s(pid: int) -> float:
+def cpu_s(pid: int | None) -> float:
     """CPU that a process has used, all of its threads."""
+    if pid is None:
+        return 0.0
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -95,10 +102,14 @@ def child_of(pid: int) -> int:
     return child
 
 
-def own(folder: str, url: str) -> None:
+def own(folder: str, url: str | None) -> None:
     """Own the journals of a workspace until killed."""
-    mr.open(folder, broker=url).journals.list()
+    mr.open(folder, **_broker(url)).journals.list()
     threading.Event().wait()
+
+
+def _broker(url: str | None) -> dict[str, Any]:
+    return {} if url is None else {"broker": url}
 
 
 def kafka_writer(servers: str, number: int, rows: int) -> Call:
@@ -176,7 +187,11 @@ KINDS: Final[dict[tuple[str, str], Callable[[Any, int, int], Call]]] = {
     ("write", "kafka"): kafka_writer,
     ("write", "joined"): writer,
     ("write", "arrow"): partial(writer, form="arrow"),
+    ("write", "synced"): kafka_writer,
+    ("write", "embedded"): writer,
     ("read", "kafka"): kafka_reader,
+    ("read", "synced"): kafka_reader,
+    ("read", "embedded"): reader,
     ("read", "joined"): reader,
     ("read", "arrow"): partial(reader, form="arrow"),
     ("read", "served"): served_reader,
@@ -207,25 +222,20 @@ def work(
 
 
 def measure(
-    kind: tuple[str, str],
-    where: object,
-    servers: Servers,
-    processes: int,
-    rows: int,
-    seconds: float,
+    kind: tuple[str, str], place: Place, processes: int, rows: int, seconds: float
 ) -> dict[str, float]:
     begin = CONTEXT.Barrier(processes + 1)
     told: Queue[Told] = CONTEXT.Queue()
     started = [
-        CONTEXT.Process(target=work, args=(kind, where, number, rows, seconds, begin, told))
+        CONTEXT.Process(target=work, args=(kind, place.where, number, rows, seconds, begin, told))
         for number in range(processes)
     ]
     for process in started:
         process.start()
     begin.wait(WAIT_S)
-    owner, kafka = cpu_s(servers.owner), cpu_s(servers.kafka)
+    owner, kafka = cpu_s(place.owner), cpu_s(place.kafka)
     answers = [told.get(timeout=WAIT_S) for _ in started]
-    owner, kafka = cpu_s(servers.owner) - owner, cpu_s(servers.kafka) - kafka
+    owner, kafka = cpu_s(place.owner) - owner, cpu_s(place.kafka) - kafka
     for process in started:
         process.join()
     megabytes = sum(answer[0] for answer in answers) * ROW_BYTES / 1e6
@@ -233,15 +243,15 @@ def measure(
     units = sum(answer[1] if kind[0] == "write" else answer[0] / 1000 for answer in answers)
     return {
         "rows_per_s": sum(count / passed for count, _, passed, _ in answers),
-        "owner_ms_mb": 0.0 if kind[1] == "kafka" else 1000 * owner / megabytes,
+        "owner_ms_mb": 1000 * owner / megabytes,
         "process_cpu_ms": 1000 * sum(answer[3] for answer in answers) / units,
-        "owner_cpu_ms": 0.0 if kind[1] == "kafka" else 1000 * owner / units,
+        "owner_cpu_ms": 1000 * owner / units,
         "kafka_cpu_ms": 1000 * kafka / units,
     }
 
 
-def start_owner(folder: str, url: str) -> tuple[BaseProcess, JournalAddress]:
-    ws = mr.open(folder, create=True, broker=url)
+def start_owner(folder: str, url: str | None) -> tuple[BaseProcess, JournalAddress]:
+    ws = mr.open(folder, create=True, **_broker(url))
     where = JournalAddress(path=ws.path, token=runtime_of(ws).token, workspace_id=ws.id)
     process = CONTEXT.Process(target=own, args=(folder, url))
     process.start()
@@ -251,24 +261,27 @@ def start_owner(folder: str, url: str) -> tuple[BaseProcess, JournalAddress]:
     return process, where
 
 
-def prepare(server: KafkaServer, where: JournalAddress, processes: int) -> None:
-    """Journals and topics with rows for the readers."""
-    admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
-    topics = [NewTopic(f"bench-{number}", 1, 1) for number in range(processes)]
-    for future in admin.create_topics(topics).values():
-        future.result()
-    broker = joined(where)
-    for form in FORMS:
-        names = [f"{form}/{number}" for number in range(processes)]
-        broker.create_many(names, SCHEMA, [{"kafka.rows": form}] * processes)
+def prepare(place: Place, processes: int, forms: Sequence[str]) -> None:
+    """Journals of these forms with rows for the readers; topics if there are none."""
     rows = pa.Table.from_batches([batch(FILL_ROWS)])
-    for number in range(processes):
-        write = kafka_writer(server.address, number, FILL_ROWS)
+    writes: list[Callable[[], object]] = []
+    if forms:
+        broker = joined(place.where)
+        for form in forms:
+            names = [f"{form}/{number}" for number in range(processes)]
+            broker.create_many(names, SCHEMA, [{"kafka.rows": form}] * processes)
+            writes += [partial(broker.append, name, rows) for name in names]
+    else:
+        admin = AdminClient({"bootstrap.servers": place.where, "log_level": 0})
+        topics = [NewTopic(f"bench-{number}", 1, 1) for number in range(processes)]
+        for future in admin.create_topics(topics).values():
+            future.result()
+        writes = [kafka_writer(place.where, number, FILL_ROWS) for number in range(processes)]
+    for write in writes:
         for _ in range(READ_ROWS // FILL_ROWS):
-            for form in FORMS:
-                broker.append(f"{form}/{number}", rows)
             write()
-    broker.close()
+    if forms:
+        broker.close()
 
 
 def cases(asked: argparse.Namespace) -> list[tuple[str, int, int]]:
@@ -277,16 +290,13 @@ def cases(asked: argparse.Namespace) -> list[tuple[str, int, int]]:
     return [(part, n, rows) for part, rows in wanted for n in asked.processes]
 
 
-def run(
-    asked: argparse.Namespace, server: KafkaServer, where: JournalAddress, servers: Servers
-) -> None:
+def run(asked: argparse.Namespace, places: Mapping[str, Place]) -> None:
     for part, processes, rows in cases(asked):
-        peers = [kind for kind in KINDS if kind[0] == part]
+        peers = [kind for kind in KINDS if kind[0] == part and kind[1] in places]
         found: dict[str, list[dict[str, float]]] = {peer: [] for _, peer in peers}
         for turn in range(asked.rounds + 1):
             for kind in peers:
-                place = server.address if kind[1] == "kafka" else where
-                done = measure(kind, place, servers, processes, rows, asked.seconds)
+                done = measure(kind, places[kind[1]], processes, rows, asked.seconds)
                 if turn:
                     found[kind[1]].append(done)
         for peer, rounds in found.items():
@@ -303,6 +313,37 @@ def run(
             print(json.dumps(line), flush=True)
 
 
+def start(
+    asked: argparse.Namespace, libs: str, folder: str, started: contextlib.ExitStack
+) -> dict[str, Place]:
+    """Start servers and owners, which end with `started`; where each peer's rows are."""
+
+    def kafka(name: str, settings: Mapping[str, str]) -> tuple[Place, KafkaServer]:
+        at, config = os.path.join(folder, name), Config()
+        server = start_kafka(libs, at, config=config, settings=settings, jvm=JVM)
+        started.callback(server.process.stop)
+        place = Place(server.address, None, child_of(server.process.pid))
+        prepare(place, max(asked.processes), ())
+        return place, server
+
+    def owned(name: str, url: str | None, pid: int | None, forms: Sequence[str]) -> Place:
+        owner, where = start_owner(os.path.join(folder, name), url)
+        started.callback(owner.join)
+        started.callback(owner.kill)
+        place = Place(where, owner.pid, pid)
+        prepare(place, max(asked.processes), forms)
+        return place
+
+    plain, server = kafka("kafka", {})
+    on_kafka = owned("mill", server.url, plain.kafka, FORMS)
+    places = {"kafka": plain} | dict.fromkeys(("joined", "arrow", "served"), on_kafka)
+    if "synced" in asked.beside:
+        places["synced"] = kafka("synced", FSYNC)[0]
+    if "embedded" in asked.beside:
+        places["embedded"] = owned("embedded", None, None, ("messages",))
+    return places
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 8])
@@ -310,23 +351,12 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", type=int, default=[100, 1000])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--parts", nargs="+", choices=["read", "write"], default=["read", "write"])
+    parser.add_argument("--beside", nargs="+", choices=["embedded", "synced"], default=[])
     asked = parser.parse_args()
-    config = Config()
-    libs = fetch_jars(BUILD, config)
+    libs = fetch_jars(BUILD, Config())
     print(f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
-    with tempfile.TemporaryDirectory(dir=".") as folder:
-        server = start_kafka(libs, os.path.join(folder, "kafka"), config=config, jvm=JVM)
-        try:
-            owner, where = start_owner(os.path.join(folder, "mill"), server.url)
-            try:
-                assert owner.pid is not None
-                prepare(server, where, max(asked.processes))
-                run(asked, server, where, Servers(owner.pid, child_of(server.process.pid)))
-            finally:
-                owner.kill()
-                owner.join()
-        finally:
-            server.process.stop()
+    with tempfile.TemporaryDirectory(dir=".") as folder, contextlib.ExitStack() as started:
+        run(asked, start(asked, libs, folder, started))
     print(f"load at the end {os.getloadavg()[0]:.1f}", file=sys.stderr)
 
 
