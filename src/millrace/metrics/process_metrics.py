@@ -33,6 +33,9 @@ TAKEOVERS: Final = MetricTally(
 SENT_BYTES: Final = MetricTally(
     counter("sent_bytes_total", "Bytes sent by a server: `owner`, `agent` or `stream`.", "server")
 )
+FETCHED_BYTES: Final = MetricTally(
+    counter("fetched_bytes_total", "Bytes of streams that came from owners, agents and members.")
+)
 STREAMS_NOW: Final = MetricTally(
     gauge("streams_under_way", "Streams that a server sends now.", "server")
 )

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from millrace.errors import MillraceError
+from millrace.metrics.process_metrics import FETCHED_BYTES
 from millrace.metrics.traces import trace_header
 from millrace.transport.flight import wire
 from millrace.transport.flight.byte_batches import BYTES
@@ -83,6 +84,7 @@ class FlightCalls:
             stream = client.do_get(fl.Ticket(ticket), self.options(timeout_ms, shown))
             try:
                 for chunk in stream if silent_ms is None else watched(stream, silent_ms):
+                    FETCHED_BYTES.add(chunk.data.nbytes)
                     yield chunk.data
             finally:
                 stream.cancel()

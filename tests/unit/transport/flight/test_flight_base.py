@@ -12,6 +12,7 @@ import pytest
 
 from millrace.config import Config
 from millrace.errors import Conflict, UserError
+from millrace.metrics.process_metrics import FETCHED_BYTES
 from millrace.transport.flight.byte_batches import BYTES, byte_batch, byte_batches, byte_values
 from millrace.transport.flight.flight_calls import CallCut, CallRefused, FlightCalls
 from millrace.transport.flight.guarded_server import Admission, GuardedServer, ListenAddress
@@ -121,6 +122,17 @@ def test_a_stream_that_goes_silent_is_cut(server: Echo) -> None:
     assert [bytes(value) for value in byte_values(next(stream))] == [b"one"]
     with pytest.raises(CallCut):
         next(stream)
+
+
+def test_bytes_that_came_are_counted(server: Echo) -> None:
+    def fetched() -> float:
+        return sum(sample.value for sample in FETCHED_BYTES.samples("me"))
+
+    server.goes_on.set()
+    before = fetched()
+    (chunk,) = calls().receive(server.address, b"")
+
+    assert fetched() - before == chunk.nbytes
 
 
 def test_a_taken_port_is_named_with_who_wanted_it(server: Echo) -> None:
