@@ -46,7 +46,7 @@ def seen(target: DeltaTarget, version: int | None = None) -> list[int]:
     return sorted(n for batch in batches for n in batch["x"].to_pylist())
 
 
-# delta-rs has no option for a server of Google's kind without a file of keys.
+# delta-rs writes to Google by an API that fake-gcs-server does not have.
 @pytest.mark.parametrize("running", ["moto", "azurite"], indirect=True)
 def test_rows_are_committed_once_beside_another_writer(store: StoreServer) -> None:
     target = target_of(store)

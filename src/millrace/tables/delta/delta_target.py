@@ -69,6 +69,7 @@ class DeltaTarget:
         """See `TableTarget.check`."""
         import_for("deltalake", "delta", f"{who}: a Delta table")
         folder = table_folder(self.uri, self.options, config)
+        delta_options(folder, self.options)  # What cannot be written with is refused now.
         given, schema = schema, self._staying(schema)
         fields = delta_fields(schema, who=who)
         state = read_state(folder)
