@@ -28,6 +28,8 @@ WATERMARKS: Final = (-1, -2)
 _HASH: Final = np.zeros(1, np.int32)
 END_OF_SOURCES: Final = -3
 """The source of a row without data, which says that no row will come any more."""
+_OF_RIGHT_SIDE: Final = -16
+"""Marks of the right side of a join count down from here: both sides may read one journal."""
 END_MARK: Final = 2**62
 """The mark of the watermark then: all windows are behind it."""
 Times = npt.NDArray[np.int64]
@@ -76,8 +78,8 @@ class EventTimes:
     def on_rows(self, sources: npt.NDArray[np.int64], times: Times) -> npt.NDArray[np.bool_]:
         """Note the times of rows in their order; whether each of them is in time."""
         in_time = np.ones(len(times), np.bool_)
-        for source in np.unique(sources).tolist():
-            at = np.flatnonzero(sources == source)
+        for journal in np.unique(sources).tolist():
+            at, source = np.flatnonzero(sources == journal), self._of_side(journal)
             known = self.marks.get(source)
             so_far = np.maximum.accumulate(times[at])
             before = np.concatenate([so_far[:1] if known is None else [known], so_far[:-1]])
@@ -90,10 +92,11 @@ class EventTimes:
     def advance(self, progress: SourceProgress) -> int | None:
         """Move the watermark as far as all sources allow."""
         known = self.marks.items()
-        sources = progress.sources - progress.idle
+        sources = {self._of_side(journal) for journal in progress.sources - progress.idle}
+        waiting = {self._of_side(journal) for journal in progress.waiting}
         seen = {source: mark for source, mark in known if source in sources}
         unseen = sources - seen.keys()
-        if seen and not unseen & progress.waiting and (progress.is_drained or not unseen):
+        if seen and not unseen & waiting and (progress.is_drained or not unseen):
             mark = min(seen.values()) - self.late_us
             if self.watermark is None or mark > self.watermark:
                 self._move(WATERMARKS[self.side], mark)
@@ -116,6 +119,10 @@ class EventTimes:
         rows = pa.RecordBatch.from_arrays(columns, schema=state)
         replaces = pa.array([self.numbers.get(source) for source in moved], pa.int64())
         return changes_of(rows, np.zeros(count, np.int32), first, replaces)
+
+    def _of_side(self, journal: int) -> int:
+        """The source of the marks of a journal: each side has read it to a place of its own."""
+        return journal if self.side == 0 else _OF_RIGHT_SIDE - journal
 
     def _move(self, source: int, mark: int) -> None:
         if self.marks.get(source) != mark:

@@ -140,6 +140,19 @@ JOINED = """SELECT k, v, w, epoch_us(ts) AS t FROM clicks JOIN buys
 ON k = bk AND abs(epoch_us(ts) - epoch_us(bts)) <= 180000000"""
 
 
+def with_itself(clicks: Step, _: Step) -> Step:
+    """Both sides read the same journals, each at its own pace."""
+    others = clicks.select("k AS ok", "ts AS ots", "v AS w").key_by("ok", name="b")
+    made = clicks.key_by("k", partitions=2).join(
+        "out", others, within="3m", time=("ts", "ots"), late="2m"
+    )
+    return made.select("k", "v", "w", "unix_micros(ts) AS t")
+
+
+WITH_ITSELF = """SELECT a.k, a.v, b.v AS w, epoch_us(a.ts) AS t FROM clicks a JOIN clicks b
+ON a.k = b.k AND abs(epoch_us(a.ts) - epoch_us(b.ts)) <= 180000000"""
+
+
 def totals(clicks: Step, _: Step) -> Step:
     return clicks.key_by("k", partitions=2).aggregate(
         "out", emit="retractions", n="count(*)", s="sum(v)", lo="min(v)", mean="avg(v)"
@@ -206,6 +219,7 @@ LAWS: dict[Callable[[Step, Step], Step], str] = {
     sessions: SESSIONS,
     two_windows: TWO_WINDOWS,
     joined: JOINED,
+    with_itself: WITH_ITSELF,
     totals: TOTALS,
     latest: LATEST,
     once: ONCE,

@@ -94,12 +94,15 @@ def test_sides_that_cannot_be_joined_are_refused() -> None:
             left.key_by("id").join("out", right)
         elif problem == "other types":
             left.key_by("at").join("out", right.key_by("order_id"))
+        elif problem == "a column 'left' already":
+            left.select("id AS left").key_by("left").join("out", right.key_by("order_id"))
         else:
             left.key_by("id").aggregate("a", n="count(*)").key_by("id").join(
                 "out", right.key_by("order_id")
             )
 
-    for problem in ("by key", "other types", "do not say which rows they replace"):
+    problems = ("by key", "other types", "a column 'left' already", "do not say which rows")
+    for problem in problems:
         with pytest.raises(UserError, match=problem):
             graph_hops(SOURCES, partial(both, problem=problem))
 

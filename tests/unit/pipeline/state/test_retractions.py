@@ -189,6 +189,7 @@ def test_what_cannot_be_taken_back_is_refused_with_the_reason() -> None:
             a.latest("last").key_by("v").aggregate("out", n="count(*)")
         ),
         "late= over changes": lambda a, b: a.join("out", b, within="1 minute", late="0s"),
+        "ttl= over changes": lambda a, _: a.aggregate("out", ttl="1d", n="count(*)"),
     }
     for problem, define in cases.items():
         with pytest.raises(UserError, match=problem):

@@ -22,6 +22,7 @@ from tests.unit.pipeline.worker.worker_kit import JOB
 
 from millrace.errors import UserError
 from millrace.pipeline.core import hops
+from millrace.pipeline.define.steps import Step
 from millrace.pipeline.worker.state_turn import QuietJournals
 
 CLICKS = pa.schema([("user", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("v", pa.int64())])
@@ -176,3 +177,13 @@ def test_idle_needs_late() -> None:
                 "out", tumbling="1 minute", idle="1 minute", n="count(*)"
             ),
         )
+
+
+def test_rows_that_have_a_window_already_are_refused() -> None:
+    def windows_of_windows(source: Step) -> Step:
+        by_user = source.key_by("user")
+        closed = by_user.window("in", tumbling="1m", late="1m", emit="close", n="count(*)")
+        return closed.key_by("user").window("out", tumbling="5m", time="window_end", m="max(n)")
+
+    with pytest.raises(UserError, match="a column 'window_start' already"):
+        defined_hops(CLICKS, windows_of_windows)

@@ -54,7 +54,7 @@ def check_key_types(call: str, *sides: tuple[pa.Schema, Sequence[str]]) -> None:
         )
 
 
-def is_of_changes(node: job_model.Anything) -> bool:
+def is_of_changes(node: job_model.JobNode) -> bool:
     """Whether rows say what became of earlier ones."""
     return CHANGE_KIND in node.schema.names
 
@@ -64,14 +64,16 @@ def without_kind(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field for field in schema if field.name != CHANGE_KIND])
 
 
-def check_old_rows(
-    call: str, nodes: Sequence[job_model.JobNode], late_us: int | None = None
-) -> None:
-    """Refuse changes that a step cannot take back: those without old rows, and those that go."""
-    if late_us is not None:
+def check_old_rows(call: str, nodes: Sequence[job_model.JobNode], *, forgets: str = "") -> None:
+    """Refuse changes that a step cannot take back: those without old rows, and those that go.
+
+    `forgets` is the argument that lets rows go, if it was given.
+    """
+    if forgets and any(is_of_changes(node) for node in nodes):
         raise UserError(
-            f"{call}: late= over changes\n  found: a row that is forgotten cannot be taken back\n"
-            "  to fix: leave late= out; or join rows that are no changes"
+            f"{call}: {forgets}= over changes\n"
+            "  found: a row that is forgotten cannot be taken back\n"
+            f"  to fix: leave {forgets}= out; or give rows that are no changes"
         )
     for node in nodes:
         maker = _maker_of_changes(node)
@@ -114,6 +116,17 @@ def refuse_changes(call: str, node: job_model.Anything) -> None:
             f"  found: the column {CHANGE_KIND}\n"
             "  to fix: give rows, not changes; or drop the column with select(), and each change "
             "counts as a row"
+        )
+
+
+def check_not_taken(call: str, columns: Sequence[str], taken: Sequence[str], what: str) -> None:
+    """Refuse columns whose names the step gives to columns of its own."""
+    own = {name.casefold() for name in taken}
+    doubled = [name for name in columns if name.casefold() in own]
+    if doubled:
+        raise UserError(
+            f"{call}: there is a column {doubled[0]!r} already\n  found: {what}\n"
+            "  to fix: give it another name with select() in front of key_by"
         )
 
 

@@ -81,7 +81,7 @@ class StepState(StepSinks):
         """
         call = f"aggregate({name!r})"
         keys = self._keys(call)
-        check_old_rows(call, [self._node])
+        check_old_rows(call, [self._node], forgets="" if ttl is None else "ttl")
         check_upserts(call, self._node, emit)
         check_one_of(call, "emit", emit, EMIT)
         check_aggregates(call, aggregates, keys)

@@ -16,6 +16,7 @@ from millrace.pipeline.core import job_model
 from millrace.pipeline.define.function_schema import checked
 from millrace.pipeline.define.keyed.state_inputs import (
     check_named_once_in,
+    check_not_taken,
     check_old_rows,
     check_sides,
     is_of_changes,
@@ -31,7 +32,7 @@ from millrace.pipeline.define.keyed.time_columns import (
     window_spans,
 )
 from millrace.pipeline.define.step_options import check_one_of
-from millrace.pipeline.state.join_work import PairsPlan
+from millrace.pipeline.state.join_work import SIDES, PairsPlan
 from millrace.pipeline.state.state_operators import KeyTotals, RowPairs, TimeWindows
 from millrace.pipeline.state.window_work import WINDOW, window_plan, window_state
 
@@ -98,6 +99,7 @@ class StepTimed(StepState):
                 "  found: two sessions may become one, and no row says that the other is gone\n"
                 "  to fix: emit='changes' or 'close'"
             )
+        check_not_taken(call, self.schema.names, WINDOW, "the rows that come out have it, too")
         check_aggregates(call, aggregates, (*keys, *WINDOW))
         totals = KeyTotals(
             aggregates=tuple(aggregates.items()), emit="upserts" if emit == "close" else emit
@@ -159,10 +161,12 @@ class StepTimed(StepState):
         keys = self._keys(call)
         right_keys = check_sides(call, self._graph, self._node, other)
         right = other.schema
+        check_not_taken(call, keys, SIDES, "the state has the rows of a side under this name")
         late_us, idle_us = late_and_idle(call, late, idle)
         changes = (is_of_changes(self._node), is_of_changes(other._node))
         if any(changes):
-            check_old_rows(call, (self._node, other._node), late_us)
+            forgets = "" if late is None else "late"
+            check_old_rows(call, (self._node, other._node), forgets=forgets)
         within_us, times = pair_times(call, (self.schema, right), within, time, late)
         operator = RowPairs(
             right_keys=right_keys,
