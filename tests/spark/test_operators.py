@@ -190,7 +190,7 @@ def test_rows_that_are_only_passed_on_are_told_apart_by_their_columns(
 def test_a_side_that_comes_out_small_spares_the_other_its_exchange(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str], how: str
 ) -> None:
-    ws = mr.open(tmp_path / "mill", spark, config=CUT_UP.with_options(broadcast_bytes_max=12_000))
+    ws = mr.open(tmp_path / "mill", spark, config=CUT_UP.with_options(broadcast_bytes_max=6_000))
     many = ws.read_parquet(tables[0])
     few = many.filter("v = 7").select("k", "v AS w")
     frame = spark.read.parquet(tables[0])
