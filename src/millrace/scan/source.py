@@ -82,10 +82,15 @@ class FileSource:
         read = self.schema
         if columns is not None and self.is_table:
             read = pa.schema([self.schema.field(name) for name in columns])
+        # A path says the values of its folders, but not whether they replace a column of the file:
+        # that depends on the folder that was named.
+        inside = {f.name.lower() for f in self.file_schema or ()}
+        replaced = [name for name in self.partitions if name.lower() in inside]
         return {
             "format": self.format,
             "schema": [[f.name, str(f.type)] for f in read],
             "options": dict(self.options),
+            **({"replaced by folders": replaced} if replaced else {}),
         }
 
     def reader(self, columns: Sequence[str] | None = None) -> SplitReader:

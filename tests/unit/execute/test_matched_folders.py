@@ -85,3 +85,21 @@ def test_a_key_that_is_widened_for_the_join_leaves_out_folders_too(
 
     assert sum(batch.num_rows for batch in run.batches()) == 9
     assert run.report.stages[-1].map_tasks == 3
+
+
+def test_rows_are_not_reused_where_a_folder_replaced_a_column_of_the_file(
+    opened: tuple[ShuffleWorkspace, mr.Workspace], tmp_path: Path
+) -> None:
+    workspace, ws = opened
+    folder = tmp_path / "own" / "day=5"
+    folder.mkdir(parents=True)
+    own = {"day": pa.array([1, 2], pa.int32()), "v": [7, 8]}
+    pq.write_table(pa.table(own), folder / "a.parquet")
+    rows = []
+
+    for named in (tmp_path / "own", folder):
+        days = ws.read_parquet(named).group_by("day").agg(n="count(*)").sort("day")
+        run = start(workspace, days, HereRunner())
+        rows.append([tuple(row.values()) for batch in run.batches() for row in batch.to_pylist()])
+
+    assert rows == [[(5, 2)], [(1, 1), (2, 1)]]  # As Spark: the folder counts if it was not named.
