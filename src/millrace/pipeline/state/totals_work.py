@@ -57,11 +57,50 @@ class _TotalsPart:
     type: pa.DataType
     seen: str = ""
     """The part that counts its values, where these can be taken back."""
+    unusual: tuple[str, ...] = ()
+    """The parts that count NaN and both infinities, which the sum does not have then."""
+
+    @property
+    def valued(self) -> str:
+        """The sum with all of its values: of none it is null, not nothing."""
+        sql = quoted(self.name)
+        if self.unusual:
+            nan, above, below = map(quoted, self.unusual)
+            sql = (
+                f"CASE WHEN {nan} > 0 OR {above} > 0 AND {below} > 0 THEN CAST('NaN' AS DOUBLE) "
+                f"WHEN {above} > 0 THEN CAST('Infinity' AS DOUBLE) "
+                f"WHEN {below} > 0 THEN CAST('-Infinity' AS DOUBLE) ELSE {sql} END"
+            )
+        return f"CASE WHEN {quoted(self.seen)} > 0 THEN {sql} END"
+
+    @property
+    def raw(self) -> str:
+        """The column of the query with the sum as the state has it."""
+        return f"{self.name}_raw" if self.unusual else self.name
 
 
 def _count_part(name: str, sql: str) -> _TotalsPart:
     added = f"CAST(sum({quoted(name)}) AS BIGINT)"
     return _TotalsPart(name, sql, added, name, pa.int64())
+
+
+def _unusual_parts(prefix: str, call: AggregateCall) -> list[_TotalsPart]:
+    """How many NaN and infinities a sum of floats has: taken off it, they would stay NaN."""
+    if call.argument is None or not is_floating(to_arrow(call.argument.type)):
+        return []
+    value = f"CAST({call.argument.sql} AS DOUBLE)"
+    return [
+        _count_part(f"{prefix}_{name}", f"count(CASE WHEN {value} = '{text}' THEN 1 END)")
+        for name, text in (("nan", "NaN"), ("above", "Infinity"), ("below", "-Infinity"))
+    ]
+
+
+def _of_finite(call: AggregateCall) -> AggregateCall:
+    """The same over its finite values."""
+    assert call.argument is not None
+    value = call.argument.sql
+    finite = replace(call.argument, sql=f"CASE WHEN isfinite({value}) THEN {value} END")
+    return replace(call, argument=finite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,27 +219,24 @@ class TotalsPlan:
         kept_values = ", ".join(f"{quoted(n)} AS {w}" for n, w in zip(values, was, strict=True))
         again = ", ".join(f"{part.over_parts} AS {quoted(part.name)}" for part in parts)
         before = ", ".join(f"any_value({name}) AS {name}" for name in was)
-        # A sum of no values is null, not nothing.
-        valued = ", ".join(
-            f"CASE WHEN {quoted(part.seen)} > 0 THEN {quoted(part.name)} END AS {quoted(part.name)}"
-            for part in parts
-            if part.seen
-        )
-        whole = f"SELECT * REPLACE ({valued}) FROM summed" if valued else "SELECT * FROM summed"
+        valued = ", ".join(f"{part.valued} AS {quoted(part.name)}" for part in parts if part.seen)
+        raw = "".join(f", {quoted(p.name)} AS {quoted(p.raw)}" for p in parts if p.unusual)
+        columns = f"* REPLACE ({valued}){raw}" if valued else "*"
         carried = ", ".join(
             f"any_value({name}) AS {name}"
-            for name in (*(quoted(part.name) for part in parts), *was, OFFSET, KEPT_NUMBER)
+            for name in (*(quoted(part.raw) for part in parts), *was, OFFSET, KEPT_NUMBER)
         )
         merged = "".join(f", {call.merge(name)} AS {name}" for name, call in self._calls())
         shown, differs = self._shown(), self._differs()
-        listed = ", ".join(quoted(name) for name in self.state.names)
+        sums = {part.name: part.raw for part in parts}
+        listed = ", ".join(f"{quoted(sums.get(n, n))} AS {quoted(n)}" for n in self.state.names)
         return (
             f"WITH both_of AS ({of_rows('', '<>')} UNION ALL BY NAME {of_rows('-', '=')} "
             f"UNION ALL BY NAME SELECT {keys}, {kept}, {KEPT_NUMBER}, {kept_values} FROM input_1), "
             f"summed AS (SELECT {keys}, {again}, {before}, max({OFFSET}) AS {OFFSET}, "
             f"max({KEPT_NUMBER}) AS {KEPT_NUMBER} FROM both_of GROUP BY {keys} "
             f"HAVING max({OFFSET}) IS NOT NULL), "
-            f"valued AS ({whole}), "
+            f"valued AS (SELECT {columns} FROM summed), "
             f"merged AS (SELECT {keys}, {carried}{merged} FROM valued GROUP BY {keys}), "
             f"finished AS (SELECT *, {shown} FROM merged) "
             f"SELECT {OFFSET}, {KEPT_NUMBER}, "
@@ -244,16 +280,20 @@ class TotalsPlan:
                 and owner.sql_around == ("", "")
                 and not self.takes_back
             )
-            seen = ""
+            seen, unusual, sql = "", list[_TotalsPart](), [part.sql for part in parts]
             if self.takes_back and call.function != "count":
                 seen = f"{prefix}_seen"
                 counted = replace(call, function="count", type=LONG)
                 out.append(_count_part(seen, counted.partials(seen)[0].sql))
-            for part, more in zip(parts, call.partials_again(prefix), strict=True):
-                name = f"{part.name}"
-                kept = owner.name if is_value else name
-                kind = to_arrow(part.type)
-                out.append(_TotalsPart(name, part.sql, more.sql, kept, kind, seen))
+                unusual = _unusual_parts(prefix, call)
+                if unusual:
+                    sql[0] = _of_finite(call).partials(prefix)[0].sql
+            out += unusual
+            names = tuple(part.name for part in unusual)
+            for number, more in enumerate(call.partials_again(prefix)):
+                kept = owner.name if is_value else more.name
+                kind, which = to_arrow(more.type), () if number else names
+                out.append(_TotalsPart(more.name, sql[number], more.sql, kept, kind, seen, which))
         if self.takes_back:
             out.append(_count_part(ROWS, "count(*)"))
         return out

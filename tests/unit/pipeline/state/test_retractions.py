@@ -164,6 +164,26 @@ def test_a_delete_of_a_row_that_never_came_ends_the_job_with_the_reason(tmp_path
         assert "taken back" in event.detail["error"]
 
 
+def test_nan_and_infinity_that_are_taken_back_leave_nothing_behind(tmp_path: Path) -> None:
+    schema = pa.schema([OP, ("k", pa.int64()), ("v", pa.float64())])
+    nan, inf = float("nan"), float("inf")
+    rows = pa.table(
+        [
+            ["insert", "insert", "insert", "delete", "delete", "insert", "insert"],
+            [1, 1, 1, 1, 1, 2, 2],
+            [2.5, nan, -inf, nan, -inf, inf, 1.0],
+        ],
+        schema=schema,
+    )
+    made = defined_hops(schema, lambda s: s.key_by("k").aggregate("out", t="sum(v)", m="avg(v)"))
+    job = bench(tmp_path, made, STATE_CONFIG.with_options(journal_read_rows_max=2))
+    give(job.broker, rows, partitions=1)
+
+    job.run()
+
+    assert state_of(job, "out") == {(1, 2.5, 2.5), (2, inf, inf)}
+
+
 def test_an_update_without_its_old_row_ends_the_job_with_the_reason(tmp_path: Path) -> None:
     job = bench(
         tmp_path,
