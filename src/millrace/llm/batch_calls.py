@@ -14,7 +14,13 @@ from typing import Any, Final, Literal, Protocol
 
 from millrace.extras import import_for
 from millrace.llm.models import Model
-from millrace.llm.provider_calls import RequestFailed, failure_of, key_of, reply_of
+from millrace.llm.provider_calls import (
+    RequestFailed,
+    failure_of,
+    json_of,
+    key_of,
+    reply_of,
+)
 from millrace.llm.wire_formats import wire_of
 
 Json = dict[str, Any]
@@ -59,9 +65,12 @@ class BatchCalls(Protocol):
         """Make a batch; its id."""
 
     def find(
-        self, key: str, ids: Collection[str], count: int, since_s: float
+        self, key: str, ids: Collection[str], count: int, since_s: float, known: Collection[str]
     ) -> str | NotSure | None:
-        """The id of the batch with a key, if there is one, or with so many of these requests."""
+        """The id of the batch with a key, if there is one, or with so many of these requests.
+
+        It is none of the `known` ones, which were made for these rows before.
+        """
 
     def look(self, name: str) -> BatchState:
         """How a batch is."""
@@ -115,7 +124,7 @@ class _HttpCalls:
             raise failure_of(self._model, response, None, key_of(self._model))
         for line in response.iter_lines():
             if line:
-                yield json.loads(line)
+                yield json_of(line.encode())
 
     def _newest(self, path: str, after: str, last: str) -> Iterator[Json]:
         """All batches, newest first; `after` and `last` name the place on a page."""
@@ -159,10 +168,10 @@ class OpenAiBatches(_HttpCalls):
         return str(made["id"])
 
     def find(
-        self, key: str, ids: Collection[str], count: int, since_s: float
+        self, key: str, ids: Collection[str], count: int, since_s: float, known: Collection[str]
     ) -> str | NotSure | None:
         """By the key in its metadata."""
-        del ids, count
+        del ids, count, known
         for batch in self._newest("/batches", "after", "last_id"):
             if (batch.get("metadata") or {}).get(KEY) == key:
                 return str(batch["id"])
@@ -216,22 +225,22 @@ class AnthropicBatches(_HttpCalls):
         return str(self._json("POST", self._AT, json={"requests": listed})["id"])
 
     def find(
-        self, key: str, ids: Collection[str], count: int, since_s: float
+        self, key: str, ids: Collection[str], count: int, since_s: float, known: Collection[str]
     ) -> str | NotSure | None:
         """By the id of a request among its results; others of that size may have to end first."""
         del key
-        known, is_sure = set(ids), True
+        own_ids, is_sure = set(ids), True
         for batch in self._newest(self._AT, "after_id", "last_id"):
             made_s = datetime.fromisoformat(batch["created_at"]).timestamp()
             if made_s < since_s - _CLOCK_S:
                 break
-            if sum(batch["request_counts"].values()) != count:
+            if batch["id"] in known or sum(batch["request_counts"].values()) != count:
                 continue
             if batch["processing_status"] != "ended":
                 is_sure = False
                 continue
             first = next(self._lines(f"{self._AT}/{batch['id']}/results"), None)
-            if first is not None and first["custom_id"] in known:
+            if first is not None and first["custom_id"] in own_ids:
                 return str(batch["id"])
         return None if is_sure else NotSure()
 

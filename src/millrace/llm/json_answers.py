@@ -85,9 +85,14 @@ def parsed(text: str) -> tuple[Any, str]:
     if plain.startswith("```") and plain.endswith("```"):
         plain = plain.removeprefix("```json").removeprefix("```").removesuffix("```")
     try:
-        return json.loads(plain, parse_constant=_no_number), ""
+        value = json.loads(plain, parse_constant=_no_number)
     except ValueError as error:
         return None, f"the answer is not JSON: {error}"
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return None, f"the answer has half of a surrogate pair: {error}"
+    return value, ""
 
 
 def _no_number(name: str) -> float:

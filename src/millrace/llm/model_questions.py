@@ -83,6 +83,12 @@ class Vectors:
 
 
 def request_key(model: Model, path: str, body: Mapping[str, Any]) -> str:
-    """The name of a request by everything in it that decides the answer, and the wire format."""
-    content = json.dumps([model.provider, path, body], sort_keys=True, ensure_ascii=False)
+    """The name of a request by everything in it that decides the answer, and the wire format.
+
+    Also by the order of a schema's fields: a model writes them in it, each with those before in
+    view. Parameters have no order.
+    """
+    parameters = {name: body[name] for name in sorted(model.parameters)}
+    rest = {name: value for name, value in body.items() if name not in parameters}
+    content = json.dumps([model.provider, path, parameters, rest], ensure_ascii=False)
     return hashlib.blake2b(content.encode(), digest_size=20).hexdigest()

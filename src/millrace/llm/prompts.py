@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow as pa
+
 from millrace.llm.json_answers import beyond_columns, first_complaint, parsed, resolved
 from millrace.llm.model_questions import Answer, Image, Question, Repair
 from millrace.llm.models import Model
+from millrace.llm.output_schema import columns_of
 from millrace.llm.templates import Template
 
 Row = dict[str, Any]
@@ -52,12 +55,15 @@ class Prompt:
     """The column of an answer without a schema."""
 
     def identity(self) -> str:
-        """A digest of everything that decides an answer, and the columns of the row."""
+        """A digest of everything that decides an answer, and the columns of the row.
+
+        The fields of a schema are written in their order.
+        """
         parts = [
             self.model.identity(),
             self.template.text,
             self.system,
-            self.schema,
+            None if self.schema is None else json.dumps(self.schema),
             self.images,
             self.keep,
             self.column if self.schema is None else None,
@@ -92,10 +98,21 @@ class Prompt:
         complaint = complaint or first_complaint(dict(self.schema), value) or beyond_columns(value)
         if not complaint:
             value, complaint = self._converted(value)
-            complaint = complaint or beyond_columns(value)
+            complaint = complaint or beyond_columns(value) or self._no_columns(value)
         if complaint:
             return Unfit(answer.text, complaint, repairable=True)
         return {**kept, **{name: value.get(name) for name in _fields(self.schema)}}
+
+    def _no_columns(self, value: Row) -> str:
+        """Why Arrow's columns cannot hold a value that has the schema; empty if they can.
+
+        1e300 is a whole number in JSON.
+        """
+        try:
+            pa.RecordBatch.from_pylist([value], columns_of("prompt", dict(self.schema or {})))
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            return f"no column can hold it: {error}"
+        return ""
 
     def _converted(self, value: Any) -> tuple[Any, str]:  # noqa: ANN401 - JSON
         """The value as the model of pydantic has it, or what it complains of."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -67,8 +68,22 @@ class Reply:
 
 
 def key_of(model: Model) -> str | None:
-    """The key of a model, from this process's environment."""
-    return os.environ.get(model.key_env) or None
+    """The key of a model, from this process's environment; an error if no header can hold it.
+
+    Clients of HTTP would show such a key in their own error.
+    """
+    key = os.environ.get(model.key_env, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise RequestFailed(_no_header(model), why="not allowed")
+    return key or None
+
+
+def _no_header(model: Model) -> str:
+    return (
+        f"the key in {model.key_env} cannot be sent\n"
+        "  found: a letter that no header of HTTP may have\n"
+        f"  to fix: set {model.key_env} in the environment of the workers to the key alone"
+    )
 
 
 class ProviderCalls:
@@ -135,10 +150,13 @@ def check_key(model: Model) -> None:
     to the first question.
     """
     httpx: Any = import_for("httpx", "llm", "a prompt")
-    secret, wire = key_of(model), wire_of(model)
+    wire = wire_of(model)
     url = f"{model.base_url}{wire.models_at}"
     try:
+        secret = key_of(model)
         response = httpx.get(url, headers=wire.headers(secret), timeout=_CONNECT_S)
+    except RequestFailed:
+        raise UserError(_no_header(model)) from None
     except httpx.HTTPError:
         return
     if response.status_code in _NOT_ALLOWED:
@@ -147,9 +165,20 @@ def check_key(model: Model) -> None:
 
 def _json_of(response: Any) -> object:  # noqa: ANN401 - httpx
     try:
-        return response.json()
+        return json_of(response.content)
     except ValueError:
         return None
+
+
+def json_of(data: bytes) -> Any:  # noqa: ANN401 - JSON
+    """A provider's JSON; a question mark for each half of a surrogate pair.
+
+    JSON may name such halves, and no file, column or request can hold them.
+    """
+    body = json.loads(data)
+    if b"\\ud" not in data.lower() and b"\xed" not in data:
+        return body  # Vectors are long: they are not written again.
+    return json.loads(json.dumps(body, ensure_ascii=False).encode(errors="replace"))
 
 
 def reply_of(model: Model, response: Any, secret: str | None) -> Reply:  # noqa: ANN401 - httpx

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+from dataclasses import replace
+from typing import Annotated, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -12,10 +14,11 @@ from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 import millrace as mr
 from millrace.llm.json_answers import beyond_columns
-from millrace.llm.model_questions import Answer, Usage
-from millrace.llm.output_schema import schema_of
+from millrace.llm.model_questions import Answer, Usage, request_key
+from millrace.llm.output_schema import columns_of, schema_of
 from millrace.llm.prompts import Prompt, Unfit
 from millrace.llm.templates import template_of
+from millrace.llm.wire_formats import wire_of
 
 
 class Price(BaseModel):
@@ -87,3 +90,84 @@ def test_what_passes_can_be_a_column(value: int) -> None:
     else:
         with pytest.raises((OverflowError, pa.ArrowInvalid)):
             pa.array([value], pa.int64())
+
+
+SCHEMAS: list[dict[str, Any]] = [
+    {"type": "integer"},
+    {"type": "number"},
+    {"type": "string"},
+    {"type": ["integer", "null"]},
+    {"anyOf": [{"type": "integer"}, {"type": "number"}]},
+    {"type": "array", "items": {"type": "integer"}},
+    {"type": "object", "properties": {"x": {"type": "number"}}},
+]
+NUMBERS = st.one_of(
+    st.integers(-(2**64), 2**64),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([1e300, -9.3e18, 2.0**63, 2**53 + 1]),
+)
+TEXTS = st.text(st.characters(categories=("L", "Cs")), max_size=3)
+VALUES = st.one_of(
+    NUMBERS, TEXTS, st.lists(NUMBERS, max_size=2), st.fixed_dictionaries({"x": NUMBERS})
+)
+
+
+@given(st.sampled_from(SCHEMAS), VALUES)
+def test_an_answer_that_passes_is_a_row_of_its_columns(
+    schema: dict[str, Any], value: object
+) -> None:
+    whole = {"type": "object", "properties": {"a": schema}}
+
+    made = prompt_of(whole).answered({"x": 1}, answer(json.dumps({"a": value})))
+
+    if isinstance(made, Unfit):
+        assert made.repairable
+        assert made.complaint.encode()
+    else:
+        pa.RecordBatch.from_pylist([made], columns_of("p", whole))
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "integer"}, "1e300"),
+        ({"type": "number"}, "9007199254740993"),
+        ({"type": "string"}, '"\\ud83d"'),
+    ],
+)
+def test_what_no_column_can_hold_is_repaired(schema: dict[str, Any], text: str) -> None:
+    whole = {"type": "object", "properties": {"a": schema}}
+
+    made = prompt_of(whole).answered({"x": 1}, answer(f'{{"a": {text}}}'))
+
+    assert isinstance(made, Unfit)
+    assert made.repairable
+
+
+def test_the_order_of_a_schemas_fields_decides_an_answer() -> None:
+    fields = {"reasons": {"type": "string"}, "label": {"type": "string"}}
+    turned = dict(reversed(fields.items()))
+    first, second = (
+        prompt_of({"type": "object", "properties": {"a": {"type": "object", "properties": inner}}})
+        for inner in (fields, turned)
+    )
+
+    assert first.identity() != second.identity()
+    assert key_of(first) != key_of(second)
+    assert key_of(first) == key_of(replace(first))
+
+
+def test_the_order_of_parameters_decides_nothing() -> None:
+    first, second = (
+        replace(prompt_of(), model=mr.llm.openai("m", **cast("dict[str, Any]", dict(pairs))))
+        for pairs in ([("seed", 1), ("temperature", 0)], [("temperature", 0), ("seed", 1)])
+    )
+
+    assert first.identity() == second.identity()
+    assert key_of(first) == key_of(second)
+
+
+def key_of(prompt: Prompt) -> str:
+    wire = wire_of(prompt.model)
+    body = wire.question(prompt.model, prompt.question({"x": 1}))
+    return request_key(prompt.model, wire.asks_at, body)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import httpx
 import pytest
 
 import millrace as mr
-from millrace.llm.provider_calls import RequestFailed, reply_of, retry_after_s
+from millrace.errors import UserError
+from millrace.llm.batch_calls import batch_calls_of
+from millrace.llm.provider_calls import (
+    ProviderCalls,
+    RequestFailed,
+    check_key,
+    key_of,
+    reply_of,
+    retry_after_s,
+)
 
 LLM = mr.llm.openai("m", base_url="http://host/v1")
 
@@ -71,3 +81,34 @@ def test_the_wait_that_a_provider_asks_for_is_read_in_each_form() -> None:
     assert retry_after_s({"retry-after": "Thu, 19 Nov 2026 04:00:10 GMT"}, now) == 10.0
     assert retry_after_s({"retry-after": "soon"}) is None
     assert retry_after_s({}) is None
+
+
+@pytest.mark.parametrize("letter", ["\n", "\r\nX-Other: 1", "\u2026", "\x00"])
+def test_a_key_that_no_header_can_hold_is_in_no_error(
+    monkeypatch: pytest.MonkeyPatch, letter: str
+) -> None:
+    monkeypatch.setattr("os.environ", {"OPENAI_API_KEY": f"sk-sec{letter}ret"})
+    with pytest.raises(UserError, match="set OPENAI_API_KEY in the environment") as checked:
+        check_key(LLM)
+    with pytest.raises(RequestFailed) as asked:
+        asyncio.run(ProviderCalls(LLM).post("/chat/completions", {}))
+    with pytest.raises(RequestFailed) as looked:
+        batch_calls_of(LLM).look("batch-1")
+
+    for error in (checked.value, asked.value, looked.value):
+        assert "sk-" not in str(error)
+    assert (asked.value.why, looked.value.why) == ("not allowed", "not allowed")
+
+
+def test_a_line_break_behind_a_key_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
+
+    assert key_of(LLM) == "sk-secret"
+
+
+def test_half_of_a_surrogate_pair_is_a_question_mark_and_a_whole_one_stays() -> None:
+    body = b'{"half": "so \\ud83d", "whole": "\\ud83d\\ude00", "plain": "\xc3\xa4"}'
+
+    reply = reply_of(LLM, httpx.Response(200, content=body), None)
+
+    assert reply.body == {"half": "so ?", "whole": "\U0001f600", "plain": "\xe4"}

@@ -41,18 +41,24 @@ def failure_of(
     own = error.__traceback__
     while own is not None and own.tb_next is not None and _is_ours(own.tb_frame.f_code.co_filename):
         own = own.tb_next
-    text = "".join(traceback.format_exception(type(error), error, own))
+    text = _storable("".join(traceback.format_exception(type(error), error, own)))
     lines = [line for line in text.splitlines() if line.strip()]
+    answer = error.answer if isinstance(error, AnswerUnusable) else None
     return Failure(
         place=index,
-        error=f"{type(error).__name__}: {error}",
+        error=_storable(f"{type(error).__name__}: {error}"),
         traceback="\n".join(lines[-_TRACE_LINES_MAX:]),
         attempts=attempts,
         kind=type(error).__name__,
         is_final=is_final,
         ends_step=isinstance(error, NotAllowed),
-        answer=error.answer if isinstance(error, AnswerUnusable) else None,
+        answer=None if answer is None else _storable(answer),
     )
+
+
+def _storable(text: str) -> str:
+    """A text as journals can hold it: one of a file's name may have halves of surrogate pairs."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 @contextmanager

@@ -121,27 +121,24 @@ class PromptCall:
         key = context.key if repair is None else f"{context.key}-repair"
 
         async def ask() -> dict[str, Any]:
-            return (await posted(self._calls, path, body, key, context)).body
+            body_paid_for = (await posted(self._calls, path, body, key, context)).body
+            # At once: a time limit may end the call while its answer goes into the cache.
+            self._note(context, answer_without_text(self._wire, body_paid_for))
+            return body_paid_for
 
-        was_there = False
         if self._cache is None:
             reply = await ask()
         else:
-            reply, was_there = await self._cache.get(request_key(model, path, body), ask)
+            reply, _ = await self._cache.get(request_key(model, path, body), ask)
         try:
-            answer = self._wire.answer(reply, question)
+            return self._wire.answer(reply, question)
         except NO_ANSWER as error:
-            if not was_there:
-                self._note(context, answer_without_text(self._wire, reply))
             await self._forget(row, repair)
             raise AnswerUnusable(
                 f"{model.model} gave a response that is none\n  found: {error!r}\n"
                 f"  to fix: see that {model.base_url} speaks the format of {model.provider}",
                 answer=str(reply),
             ) from None
-        if not was_there:
-            self._note(context, answer)
-        return answer
 
     def _note(self, context: CallContext, answer: Answer) -> None:
         noted = call_spend(self._prompt, answer)

@@ -12,14 +12,26 @@ import pytest
 from tests.unit.pipeline.worker.worker_kit import NUMBERS, QUICK, hop, map_step
 
 from millrace.pipeline.calling import call_thread
+from millrace.pipeline.calling.call_failures import failure_of
 from millrace.pipeline.calling.call_styles import call_for
 from millrace.pipeline.calling.call_thread import CallThread, CallTimedOut
 from millrace.pipeline.calling.function_caller import FunctionCaller
 from millrace.pipeline.core.call_outcomes import BatchOutcome
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.job_model import Map
+from millrace.pipeline.paid.call_errors import AnswerUnusable
 
 Row = dict[str, Any]
+
+
+def test_an_error_with_half_of_a_surrogate_pair_can_be_kept() -> None:
+    odd = b"caf\xe9".decode(errors="surrogateescape")
+
+    failure = failure_of(0, AnswerUnusable(f"no file {odd}", answer=odd), 1)
+
+    assert failure.error == r"AnswerUnusable: no file caf\udce9"
+    assert failure.answer == r"caf\udce9"
+    assert failure.traceback.encode()
 
 
 class Told:

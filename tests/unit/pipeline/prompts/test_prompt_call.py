@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -363,3 +364,35 @@ def test_a_response_without_an_answer_is_charged_and_asked_for_again_when_its_ro
     assert noted.spend.usd == pytest.approx(first.usd, abs=1e-9)
     assert noted.request_id == first.request_id
     assert made["id"] == 7
+
+
+def test_an_answer_is_charged_that_a_time_limit_ends_on_its_way_into_the_cache(
+    service: Service, tmp_path: Path
+) -> None:
+    llm = models(service())[0]
+    mr.open(tmp_path / "mill").close()
+    call = PromptCall(prompt_of(llm), caches=True)
+    call.open_in(str(tmp_path / "mill"))
+    cache, asked = call._cache, context("k0")
+    assert cache is not None
+    write, is_late = cache._write, threading.Event()
+
+    def write_late(key: str, body: dict[str, Any]) -> None:
+        write(key, body)
+        is_late.wait(10)
+
+    async def within_limit() -> None:
+        making = asyncio.create_task(call(row(7), asked))
+        while not asked.noted.noted.request_id and not making.done():  # noqa: ASYNC110 - a note
+            await asyncio.sleep(0.01)
+        making.cancel()
+        is_late.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await making
+        await call._calls._client.aclose()
+
+    cache._write = write_late  # type: ignore[method-assign]
+    asyncio.run(asyncio.wait_for(within_limit(), 10))
+
+    (charge,) = charges(tmp_path / "invoice.log")
+    assert asked.noted.noted.spend.tokens_out == charge.tokens_out > 0

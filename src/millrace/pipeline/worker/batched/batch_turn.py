@@ -241,9 +241,8 @@ class BatchTurn:
                 case MakeBatch():
                     return self._make(action, calls)
                 case FindBatch(record):
-                    found = calls.find(
-                        record.key, self._keys, record.rows, record.since_us / 1_000_000
-                    )
+                    since_s = record.since_us / 1_000_000
+                    found = calls.find(record.key, self._keys, record.rows, since_s, record.earlier)
                     is_sure = not isinstance(found, NotSure)
                     name = found if isinstance(found, str) else None
                     return machine.on_found(name, now_us(), is_sure=is_sure)
