@@ -44,17 +44,27 @@ def draft_at(
     note = WriteNote.find(workspace.store, ["write_parquet", where])
     draft: Draft | BucketDraft | None = None
     try:
-        if is_remote(path):
-            draft = BucketDraft(path, mode, options, config, note.token)
-        elif options != StorageOptions():
-            raise UserError(f"storage_options for {path}\n  to fix: leave them out, for a folder")
-        else:
-            draft = Draft(path, mode, note.token)
+        draft = _draft(path, mode, options, config, note.token)
+        if note.is_known and draft.token == note.token and not draft.has_files():
+            # Its writer published, or began to: what its finished tasks name is not there now.
+            draft.close()
+            note = note.renewed()
+            draft = _draft(path, mode, options, config, note.token)
         with draft:
             yield draft
     finally:
         if draft is None or (not draft.left and draft.token == note.token):
             note.finish()
+
+
+def _draft(
+    path: str, mode: str, options: StorageOptions, config: Config, token: str
+) -> Draft | BucketDraft:
+    if is_remote(path):
+        return BucketDraft(path, mode, options, config, token)
+    if options != StorageOptions():
+        raise UserError(f"storage_options for {path}\n  to fix: leave them out, for a folder")
+    return Draft(path, mode, token)
 
 
 def check_parquet(schema: pa.Schema, compression: str, partition_by: tuple[str, ...]) -> None:

@@ -83,6 +83,10 @@ class BucketDraft:
         """Where tries of tasks write, each to a name of its own."""
         return self._draft.below(_TASKS).url
 
+    def has_files(self) -> bool:
+        """Whether files of tasks are there."""
+        return bool(self._draft.below(_TASKS).list())
+
     def final_name(self, number: int) -> str:
         """The name of a file of the result."""
         return f"part-{number:05}-{self.token}.parquet"

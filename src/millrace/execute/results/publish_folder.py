@@ -77,6 +77,10 @@ class Draft:
         """How tasks reach the folder: as any other folder."""
         return StorageOptions()
 
+    def has_files(self) -> bool:
+        """Whether files of tasks are there."""
+        return bool(os.listdir(self.tasks))
+
     def final_name(self, number: int) -> str:
         """The name of a file of the result."""
         return f"part-{number:05}.parquet"

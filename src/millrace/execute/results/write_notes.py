@@ -26,6 +26,8 @@ class WriteNote:
     store: Store
     path: str
     token: str
+    is_known: bool = False
+    """Whether an earlier run made the note, and was cut off."""
 
     @classmethod
     def find(cls, store: Store, what: Sequence[object]) -> WriteNote:
@@ -35,10 +37,14 @@ class WriteNote:
         if data is not None:
             known = json.loads(data)
             if not known["done"]:
-                return cls(store, path, known["token"])
-        note = cls(store, path, secrets.token_hex(16))
+                return cls(store, path, known["token"], is_known=True)
         store.make_folder(layout.TABLE_WRITES)
-        store.replace(path, json.dumps({"token": note.token, "done": False}).encode())
+        return cls(store, path, "").renewed()
+
+    def renewed(self) -> WriteNote:
+        """The note with a new token: files that were written under the old one do not count."""
+        note = WriteNote(self.store, self.path, secrets.token_hex(16))
+        self.store.replace(self.path, json.dumps({"token": note.token, "done": False}).encode())
         return note
 
     def finish(self) -> None:

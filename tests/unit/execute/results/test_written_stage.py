@@ -111,3 +111,20 @@ def test_rows_at_rest_are_read_and_those_that_are_lost_are_computed(
     works = [task.work for task in run._rounds[0][-1].tasks]
     passes = [isinstance(work, ParquetWork) and work.below == PassThrough() for work in works]
     assert passes == [True, False, True]
+
+
+@pytest.mark.parametrize("moved", [0, 1, 3])
+def test_a_write_that_was_killed_while_it_published_is_made_again(
+    opened: Opened, tmp_path: Path, moved: int
+) -> None:
+    with pytest.raises(CutOffError):
+        write(opened, tmp_path / "out", cut_off=True)
+    (draft,) = tmp_path.glob(".out.millrace-*")  # As a writer leaves it that is killed there.
+    (draft / "result").mkdir()
+    for number, file in enumerate(sorted((draft / "tasks").iterdir())[:moved]):
+        file.rename(draft / "result" / f"part-{number:05}.parquet")
+
+    written, _ = write(opened, tmp_path / "out")
+
+    assert written.files == 3
+    assert same_rows(tmp_path / "out")
