@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
 
 from millrace.config import Config
 from millrace.errors import S3Unreachable, StorageError
 from millrace.storage.objects import s3_calls
 from millrace.storage.objects.object_address import parse
+from millrace.storage.objects.object_calls import MARK
 from millrace.storage.objects.s3_calls import S3Calls
 
 WHEN = datetime(2026, 11, 18, tzinfo=UTC)
@@ -72,3 +75,22 @@ def test_what_is_never_answered_as_it_should_be_is_a_storage_error(calls: S3Call
     calls._client = ShortServer(ResponseParserError("Unable to parse response"))
     with pytest.raises(S3Unreachable, match="Unable to parse"):
         calls.put("a", b"")
+
+
+def test_a_put_that_met_its_own_first_try_is_known_as_ones_own(
+    calls: S3Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(code: str, repeats: int) -> ClientError:
+        answer = {"Error": {"Code": code}, "ResponseMetadata": {"RetryAttempts": repeats}}
+        return ClientError(answer, "PutObject")
+
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "mine")
+    mine, theirs = {"Metadata": {MARK: "mine"}}, {"Metadata": {MARK: "theirs"}}
+    # The first try got no answer, the second one met it on its way, the third came behind it.
+    met = refused("ConditionalRequestConflict", 1), refused("PreconditionFailed", 0)
+    calls._client = ShortServer(*met, mine)
+    assert calls.put_new("a", b"")
+    calls._client = ShortServer(*met, theirs)
+    assert not calls.put_new("a", b"")
+    calls._client = ShortServer(refused("PreconditionFailed", 0))
+    assert not calls.put_new("a", b"")

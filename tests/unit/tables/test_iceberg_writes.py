@@ -145,6 +145,35 @@ def test_rows_replace_those_with_equal_keys(catalog: Catalog, tmp_path: Path) ->
         written(write_of(tmp_path, "upsert", keys=("n",)), rows("tue", 2, 2))
 
 
+@pytest.mark.parametrize(("mode", "keys"), [("upsert", ("n",)), ("overwrite", ())])
+def test_rows_that_others_add_meanwhile_are_replaced_too(
+    catalog: Catalog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    keys: tuple[str, ...],
+) -> None:
+    written(write_of(tmp_path), rows("mon", 1))
+    others = iter([rows("wed", 2)])
+
+    def others_are_quicker(point: str) -> None:
+        other = next(others, None) if point == "iceberg.commit.before_catalog" else None
+        if other is not None:
+            catalog.load_table("db.t").append(other)
+
+    monkeypatch.setattr(iceberg_commits, "fault", others_are_quicker)
+    written(write_of(tmp_path, mode, keys=keys), rows("tue", 1, 2))
+
+    assert there(catalog) == [("tue", 1), ("tue", 2)]
+
+
+@pytest.mark.usefixtures("catalog")
+def test_rows_without_a_key_are_refused_by_name(tmp_path: Path) -> None:
+    nothing = pa.table({"day": ["wed"], "n": pa.array([None], pa.int64())})
+    with pytest.raises(UserError, match="no key 'n'"):
+        written(write_of(tmp_path, "upsert", keys=("n",)), nothing)
+
+
 def test_keys_can_be_columns_that_the_table_requires(catalog: Catalog, tmp_path: Path) -> None:
     day, n = NestedField(1, "day", StringType()), NestedField(2, "n", LongType(), required=True)
     catalog.create_table("db.t", Schema(day, n))
@@ -155,7 +184,7 @@ def test_keys_can_be_columns_that_the_table_requires(catalog: Catalog, tmp_path:
     assert there(catalog) == [("mon", 1), ("tue", 2), ("tue", 3)]
     nothing = pa.table({"day": ["wed"], "n": pa.array([None], pa.int64())})
     with pytest.raises(UserError, match="requires values"):
-        written(write_of(tmp_path, "upsert", keys=("n",)), nothing)
+        written(write_of(tmp_path, "upsert", keys=("day",)), nothing)
 
 
 @pytest.mark.parametrize(

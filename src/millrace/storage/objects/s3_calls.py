@@ -100,7 +100,7 @@ class S3Calls:
 
     def put_new(self, relative: str, data: bytes) -> bool:
         """Put a small object unless there is one of this name. Returns whether this call did."""
-        token = secrets.token_hex(MARK_BYTES)
+        token, may_be_there = secrets.token_hex(MARK_BYTES), False
         with self._errors("creating", relative):
             for tries_left in reversed(range(self.config.s3_tries_max)):
                 try:
@@ -109,9 +109,9 @@ class S3Calls:
                     )
                 except self._refusals as error:
                     code = code_of(error)
+                    may_be_there |= was_repeated(error)  # The answer was lost, not the put.
                     if code in _TAKEN:
-                        # An answer that was lost on the way may have said that it is ours.
-                        return was_repeated(error) and self._mark_of(relative) == token
+                        return may_be_there and self._mark_of(relative) == token
                     if code not in _AGAIN or not tries_left:
                         raise
                     _LOG.info("creating %s is tried again: %s", relative, code)

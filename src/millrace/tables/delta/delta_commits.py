@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import random
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -145,12 +146,13 @@ class DeltaCommits:
                 "engineInfo": f"millrace/{__version__}",
                 "readVersion": state.version,
                 "isolationLevel": "Serializable",
+                "txnId": secrets.token_hex(16),
                 **info,
             }
             txn = {"appId": self._application, "version": place, "lastUpdated": now_ms}
             placed: list[Action] = [] if place is None else [{"txn": txn}]
             lines = [{"commitInfo": first}, *placed, *chosen]
-            if self._put(state, lines):
+            if self._put(state, lines) or self._is_made(state.version + 1, first["txnId"]):
                 self._checkpoint_if_due(state.version + 1)
                 return TableCommit(version=state.version + 1, tries=tries)
             fault("delta.commit.after_refusal")
@@ -163,10 +165,8 @@ class DeltaCommits:
 
     def look(self) -> TableState:
         """The table as it is now."""
-        if self._state is not None:
-            self._state = advanced(self.folder, self._state)
-            return self._state
-        state = read_state(self.folder)
+        known = self._state
+        state = read_state(self.folder) if known is None else advanced(self.folder, known)
         if state is None:
             raise UserError(
                 f"{self.who}: there is no Delta table at {self.folder.uri} any more\n"
@@ -210,6 +210,14 @@ class DeltaCommits:
             return self.folder.create(commit_name(version), to_lines(lines))
         return self._put_in_store(state, lines)
 
+    def _is_made(self, version: int, commit_id: str) -> bool:
+        """Whether a refused version is this commit: its answer was lost, and a client repeated it.
+
+        Else the files of a commit that was made would be taken for those of one that was not.
+        """
+        data = self.folder.read(commit_name(version))
+        return data is not None and commit_id.encode() in data
+
     def _put_in_store(self, state: TableState, lines: list[Action]) -> bool:
         from deltalake import CommitProperties, DeltaTable, Transaction  # noqa: PLC0415
         from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
@@ -229,6 +237,7 @@ class DeltaCommits:
         chosen += [RemoveAction(**_removed_by_delta_rs(remove)) for remove in removed]
         places = [line["txn"] for line in lines if "txn" in line]
         properties = CommitProperties(
+            custom_metadata={"txnId": lines[0]["commitInfo"]["txnId"]},
             max_commit_retries=0,
             app_transactions=[Transaction(txn["appId"], txn["version"]) for txn in places],
         )
@@ -267,7 +276,8 @@ class DeltaCommits:
         """Sum up the log now and then; a table without checkpoints is slow, and right."""
         assert self._state is not None
         given = self._state.metadata.configuration.get("delta.checkpointInterval")
-        every = int(given) if given and given.isdigit() else CHECKPOINT_EVERY
+        every = int(given) if given and given.isdecimal() else 0
+        every = every or CHECKPOINT_EVERY
         if version % every:
             return
         module = import_for("deltalake", "delta", "a Delta table")

@@ -96,12 +96,14 @@ def read_state(folder: TableFolder, version: int | None = None) -> TableState | 
     )
 
 
-def advanced(folder: TableFolder, state: TableState) -> TableState:
-    """The table at its last version, from what was committed since a state was read."""
+def advanced(folder: TableFolder, state: TableState) -> TableState | None:
+    """The table at its last version, from what was committed since a state; None if it is gone."""
     while True:
         data = folder.read(commit_name(state.version + 1))
         if data is None:
-            return state
+            if not folder.missing([folder.path(commit_name(state.version))]):
+                return state
+            return read_state(folder)  # The log was cleaned up: later versions may be behind it.
         places = dict(state.places)
         protocol, metadata = state.protocol, state.metadata
         for action in _parsed(data, with_files=False):
@@ -136,13 +138,20 @@ class FileList:
 
     def at(self, version: int) -> list[Action]:
         """The add actions of all files of a version, which is not below the last one asked for."""
-        if self._version is None:
+        known, self._version = self._version, None
+        if known is None or known > version or not self._go_on(known, version):
             self._files = {file_key(add): add for add in read_files(self._folder, version)}
-        else:
-            for number in range(self._version + 1, version + 1):
-                apply_commit(_commit_actions(self._folder, number, with_files=True), self._files)
         self._version = version
         return list(self._files.values())
+
+    def _go_on(self, known: int, version: int) -> bool:
+        """Apply the commits behind a version; False if the log was cleaned up meanwhile."""
+        for number in range(known + 1, version + 1):
+            data = self._folder.read(commit_name(number))
+            if data is None:
+                return False
+            apply_commit(_parsed(data, with_files=True), self._files)
+        return True
 
 
 def apply_commit(given: Iterable[Action], files: dict[tuple[str, str], Action]) -> None:
@@ -287,7 +296,7 @@ def _commit_actions(folder: TableFolder, version: int, *, with_files: bool) -> I
 
 
 def _parsed(data: bytes, *, with_files: bool) -> Iterator[Action]:
-    for line in data.decode().splitlines():
+    for line in data.decode().split("\n"):  # JSON may have other ends of lines within texts.
         if not line.strip():
             continue
         if not with_files and line.startswith(tuple(f'{{"{kind}":' for kind in _FILE_ACTIONS)):

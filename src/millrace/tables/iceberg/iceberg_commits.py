@@ -45,14 +45,24 @@ class _PlaceMoved(ValidationException):
     """The application committed elsewhere meanwhile. What was written for this commit goes."""
 
 
+class _StagedBefore(ValidationException):
+    """Others committed since this was staged, and it depends on the rows that the table had."""
+
+
 class _FencedTransaction(Transaction):
     """Looks at the place again before each try that follows a commit of others."""
 
     def __init__(
-        self, table: Table, is_mine: Callable[[Table], bool], keep_snapshots: int | None
+        self,
+        table: Table,
+        is_mine: Callable[[Table], bool],
+        keep_snapshots: int | None,
+        *,
+        replaces: bool,
     ) -> None:
         super().__init__(table)
         self._is_mine, self._keep_snapshots = is_mine, keep_snapshots
+        self._replaces = replaces
         self._known: tuple[TableMetadata, tuple[Any, ...], TableMetadata] | None = None
         self.tries = 1
 
@@ -74,6 +84,8 @@ class _FencedTransaction(Transaction):
         fault("iceberg.commit.after_conflict")
         if not self._is_mine(self._table):
             raise _PlaceMoved("the place moved")
+        if self._replaces:
+            raise _StagedBefore("others committed")
         self.tries += 1
         self._updates = tuple(u for u in self._updates if not isinstance(u, RemoveSnapshotsUpdate))
         super()._rebuild_snapshot_updates()
@@ -139,13 +151,15 @@ class IcebergCommits:
         *,
         before: int | None,
         place: int | None,
+        replaces: bool = False,
     ) -> TableCommit | None:
         """Commit what `stage` adds to a transaction, of these files; as `commit`.
 
-        Without a place, it is committed whatever the place is, and none is set.
+        Without a place, it is committed whatever the place is, and none is set. What `replaces`
+        rows is staged again after commits of others: which rows it replaces depends on them.
         """
         with self._errors(), sharing_snapshots():
-            return self._commit(stage, files, before, place)
+            return self._commit(stage, files, before, place, replaces=replaces)
 
     def _commit(
         self,
@@ -153,6 +167,8 @@ class IcebergCommits:
         files: Sequence[TableFile],
         before: int | None,
         place: int | None,
+        *,
+        replaces: bool,
     ) -> TableCommit | None:
         def is_mine(table: Table) -> bool:
             return place is None or self._place(table) == before
@@ -162,7 +178,7 @@ class IcebergCommits:
             table = self.load()
             if not is_mine(table):
                 return None
-            transaction = _FencedTransaction(table, is_mine, self.keep_snapshots)
+            transaction = _FencedTransaction(table, is_mine, self.keep_snapshots, replaces=replaces)
             self._check_specs(files, table.metadata.default_spec_id)
             self._check_files(files, table)
             try:
@@ -174,7 +190,7 @@ class IcebergCommits:
                 made = transaction.commit_transaction().metadata.current_snapshot_id
             except _PlaceMoved:
                 return None
-            except CommitFailedException:
+            except (_StagedBefore, CommitFailedException):
                 tries += transaction.tries
                 # Others commit all the time: each waits for a while of its own.
                 time.sleep(random.uniform(0, min(_WAIT_MAX_S, 0.05 * 2**attempt)))  # noqa: S311

@@ -76,6 +76,14 @@ class IcebergWrite:
         """Replace rows with equal keys, and add the others."""
         from millrace.tables.iceberg.iceberg_writer import as_required  # noqa: PLC0415 - an extra
 
+        for key in self._keys:
+            if rows[key].null_count:
+                raise UserError(
+                    f"{self.who}: rows have no key {key!r}\n"
+                    f"  found: {rows[key].null_count} nulls in {rows.num_rows} rows\n"
+                    f"  to fix: filter them out, as in filter('{key} IS NOT NULL')"
+                )
+
         def stage(transaction: Transaction) -> None:
             if rows.num_rows:
                 made = as_required(rows, transaction.table_metadata)
@@ -87,7 +95,8 @@ class IcebergWrite:
         self, stage: Callable[[Transaction], None], files: Sequence[TableFile]
     ) -> int | None:
         commits, place = self._commits(), None if self.once is None else _WRITTEN
-        made = commits.commit_staged(stage, files, before=None, place=place)
+        replaces = self.mode != "append"
+        made = commits.commit_staged(stage, files, before=None, place=place, replaces=replaces)
         return None if made is None else made.version
 
     @property

@@ -22,6 +22,7 @@ from tests.unit.tables.delta.test_delta_merges import before_put, keyed, kv, mer
 from millrace.config import MIB
 from millrace.errors import UserError
 from millrace.tables.delta.compaction import DeltaCompacted, compact
+from millrace.tables.delta.log_folder import TableFolder
 
 
 def compacted(path: Path, file_bytes: int = MIB) -> DeltaCompacted:
@@ -72,3 +73,24 @@ def test_files_that_others_took_meanwhile_are_left_to_them(
 def test_tables_that_are_not_written_to_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no Delta table"):
         compacted(tmp_path / "none")
+
+
+def test_a_commit_whose_answer_was_lost_keeps_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "t"
+    append(table, kv((1, "old"), (2, "old")))
+    append(table, kv((3, "old")), place=2)
+    real = TableFolder.create
+
+    def create_and_refuse(self: TableFolder, name: str, data: bytes) -> bool:
+        """As a store whose client repeats a put that was carried out."""
+        assert real(self, name, data)
+        return False
+
+    monkeypatch.setattr(TableFolder, "create", create_and_refuse)
+    assert compacted(table).added == 1
+    assert seen(table) == [(1, "old"), (2, "old"), (3, "old")]
+    made = merge(keyed(table, "k"), kv((1, "new")))
+    assert made.tries == 1
+    assert seen(table) == [(1, "new"), (2, "old"), (3, "old")]

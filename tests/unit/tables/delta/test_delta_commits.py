@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tests.unit.tables.delta.delta_kit import (
 
 from millrace.errors import DataLost, SchemaMismatch, StorageError, UserError
 from millrace.tables.delta import delta_commits
-from millrace.tables.delta.delta_log import advanced, read_files, read_state
+from millrace.tables.delta.delta_log import FileList, advanced, read_files, read_state
 from millrace.tables.delta.log_folder import TableFolder, is_reached
 
 X = pa.schema([("x", pa.int64())])
@@ -317,3 +318,42 @@ def test_files_with_deleted_rows_are_not_replaced_in_a_store(tmp_path: Path) -> 
     commits._check_removals([plain])
     with pytest.raises(UserError, match=r"found: .*/b.parquet, and 0 others"):
         commits._check_removals([plain, {**plain, "path": "b.parquet", "deletionVector": {}}])
+
+
+def test_a_log_that_was_cleaned_up_meanwhile_is_no_end_of_the_table(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    append(table, rows(1))
+    commits = target_of(table).plain_commits("app", CONFIG)
+    files = FileList(commits.folder)
+    assert len(files.at(commits.look().version)) == 1
+    for number in (2, 3, 4):
+        append_by_another(table, rows(number))
+    DeltaTable(str(table)).create_checkpoint()
+    for version in range(4):
+        os.unlink(table / f"_delta_log/{version:020}.json")
+
+    made = commits.commit(written(table, rows(5)), before=1, place=2)
+    assert made is not None
+    assert made.version == 5
+    assert len(files.at(5)) == 5
+    assert seen(table) == [1, 2, 3, 4, 5]
+
+
+def test_a_table_that_is_gone_is_not_made_again_by_a_commit(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    append(table, rows(1))
+    commits = target_of(table).plain_commits("app", CONFIG)
+    commits.look()
+    shutil.rmtree(table / "_delta_log")
+    with pytest.raises(UserError, match="no Delta table"):
+        commits.commit([], before=1, place=2)
+    assert not (table / "_delta_log").exists()
+
+
+def test_texts_in_a_log_may_have_ends_of_lines_of_their_own(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    odd = pa.table({"x": [1, 2], "p": ["a\u2028b\x85c", "\u2029"]})
+    append_by_another(table, odd, partition_by=["p"])
+    folder = TableFolder(str(table), None)
+    found = {add["partitionValues"]["p"] for add in read_files(folder, 0)}
+    assert found == set(odd["p"].to_pylist())
