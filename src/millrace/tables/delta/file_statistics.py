@@ -57,10 +57,13 @@ def statistics(
     largest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     for number in range(metadata.num_columns):
-        name = metadata.schema.column(number).path
+        column = metadata.schema.column(number)
+        name = column.path
         position = schema.get_field_index(name)
         if position < 0 or name not in indexed or pt.is_nested(schema.field(position).type):
             continue
+        if column.max_definition_level > 1:
+            continue  # Part of a nested column, whose path is like the name of another one.
         groups = [
             metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)
         ]

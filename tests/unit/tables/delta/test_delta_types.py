@@ -158,3 +158,10 @@ def test_many_partitions_and_row_groups_hold_each_row_once(tmp_path: Path) -> No
     assert sorted(read["x"].to_list()) == list(range(3000))
     assert (read["p"] == read["x"] % 150).all()
     assert sum(file.rows for file in files) == 3000
+
+
+def test_a_part_of_a_column_lends_no_bounds_to_one_named_like_its_path(tmp_path: Path) -> None:
+    part = pa.array([{"b": 1}, {"b": None}], pa.struct([("b", pa.int64())]))
+    stats = stats_of(pa.table({"a.b": [7, 9], "a": part}), tmp_path / "t")
+    assert (stats["minValues"], stats["maxValues"]) == ({"a.b": 7}, {"a.b": 9})
+    assert stats["nullCount"] == {"a.b": 0}
