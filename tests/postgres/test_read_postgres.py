@@ -18,6 +18,7 @@ import millrace as mr
 from millrace.config import Config
 from millrace.shuffle.database_inputs import keep_query
 from millrace.storage.local import LocalStore
+from millrace.tables.postgres.database import Database
 from millrace.tables.postgres.database_address import database_address
 from millrace.tables.postgres.query_reading import DatabaseQuery
 
@@ -198,6 +199,16 @@ def test_a_connection_that_breaks_while_it_reads_is_named(
     monkeypatch.setattr(query_reading, "_read", read)
     with pytest.raises(mr.PeerGone, match="does not answer"):
         reading.rows(made(server), by="id", parts=2)
+
+
+def test_a_snapshot_whose_connection_was_lost_is_named(server: Postgres) -> None:
+    address = database_address("a test", server.url, None)
+
+    with (
+        Database(address, 1, what="a test", snapshot="00000003-7FFFFFFF-1") as database,
+        pytest.raises(mr.PeerGone, match="does not answer"),
+    ):
+        database.transaction(lambda session: session.rows("SELECT 1"))
 
 
 def test_a_workspace_reads_a_table(tmp_path: Path, server: Postgres) -> None:

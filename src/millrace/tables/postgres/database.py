@@ -27,6 +27,8 @@ _AGAIN: Final = ("40001", "40P01", "55P03", "57014")
 _AWAY: Final = ("08", "57", "53")
 """Classes of a connection that broke, of a server that ends or starts, and of one that is full."""
 _PROTOCOL: Final = "08P01"
+_NO_SNAPSHOT: Final = ("22023", "42704")
+"""An exported snapshot is not known any more; newer servers say so by the second one."""
 _READ_ONLY: Final = "25006"
 _DENIED: Final = ("42501", "28000", "28P01", "3D000")
 _DATA: Final = ("22", "23", "42", "44", "0A", "P0")
@@ -178,7 +180,7 @@ class Database:
         if self._snapshot is not None:
             session.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if self._snapshot:
-                session.run(f"SET TRANSACTION SNAPSHOT {text(self._snapshot)}")
+                self._take_snapshot(session, self._snapshot)
             return
         *_, fsync = session.rows(_SETTINGS, [str(self._wait_ms), str(self._statement_ms)])[0]
         if fsync == "off":
@@ -187,6 +189,15 @@ class Database:
                 "  found: fsync = off\n"
                 "  to fix: set fsync = on in postgresql.conf, and restart the server"
             )
+
+    def _take_snapshot(self, session: Session, snapshot: str) -> None:
+        try:
+            session.run(f"SET TRANSACTION SNAPSHOT {text(snapshot)}")
+        except self._adbc.Error as error:
+            if error.sqlstate not in _NO_SNAPSHOT:
+                raise
+            # It ended with the connection that had made it, so that one was lost.
+            raise self._gone(error) from error
 
     def _undo(self) -> None:
         if self._connection is not None:
