@@ -123,6 +123,7 @@ if TYPE_CHECKING:
         JournalStatus,
         OpenStatus,
         SessionStatus,
+        StreamStatus,
         WaitingStatus,
     )
     from millrace.shuffle.cleanup import CleanupReport
@@ -229,6 +230,7 @@ __all__ = [
     "StepReport",
     "StillNeeded",
     "StorageError",
+    "StreamStatus",
     "TaskFailed",
     "Transaction",
     "Truncated",
@@ -315,6 +317,7 @@ _PUBLIC = {
         "JournalStatus",
         "OpenStatus",
         "SessionStatus",
+        "StreamStatus",
         "WaitingStatus",
     ),
     "keys": (
@@ -376,10 +379,7 @@ _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 if not TYPE_CHECKING:  # Else any name would be right for a type checker.
 
     def __getattr__(name: str) -> object:
-        """A public name or a module, loaded at its first use.
-
-        Spark starts many short processes that load this package, and most need little of it.
-        """
+        """A public name or a module, loaded at its first use: short processes need few of them."""
         if name == "Window":  # Spark Connect's, which needs no session.
             what = ("pyspark.sql.connect.window", "connect", "millrace.Window")
             return import_module("millrace.extras").import_for(*what).Window

@@ -459,7 +459,7 @@ class World:
             lines.append(f"  queue {number}: {queue.stats()}")
         for number, slice_ in enumerate(session.slices):
             state = slice_._state
-            sent = [(box._unanswered, len(box._waiting)) for box in state._outboxes]
+            sent = [(box._unanswered, len(box._waiting)) for box in state.outboxes]
             tags = [Tag(tag) for tag in state._reads.tags().tolist()]
             reads = {tag: state._reads.of(tag) for tag in tags}
             lines.append(f"  slice {number}: outboxes {sent}, reads {reads}")

@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from millrace.engine.duckdb_instances import InstanceSettings, borrowed
 from millrace.engine.native_sql import native_query
-from millrace.engine.operator_profile import measures_in, wanted
+from millrace.engine.operator_profile import measures_in, profile_queries, spilled_in, wanted
 from millrace.engine.query_failures import query_failed
 from millrace.engine.run_values import NO_VALUES, RunValues
 from millrace.engine.task_inputs import TaskInput
 from millrace.errors import MillraceError
+from millrace.metrics.spills import note_spill
 from millrace.scan.engine_parquet import NativeRows
 
 BATCH_ROWS: Final = 131_072
@@ -88,13 +89,14 @@ class Engine:
                         name, pa.RecordBatchReader.from_batches(stream.schema, watched)
                     )
                 measures = wanted()
-                if measures is not None:
-                    connection.execute("SET enable_profiling = 'no_output'")
+                profile_queries(connection, operators=measures is not None)
                 answer = connection.sql(sql).to_arrow_reader(BATCH_ROWS)
                 for batch in answer:
                     yield batch.cast(schema)
+                profile = connection.get_profiling_information("json")
+                note_spill(spilled_in(profile))
                 if measures is not None:
-                    measures += measures_in(connection.get_profiling_information("json"))
+                    measures += measures_in(profile)
         except (duckdb.Error, OSError) as error:
             if caught:
                 raise caught[0] from error

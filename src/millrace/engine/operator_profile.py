@@ -1,6 +1,7 @@
 """What the operators of a query did: rows, bytes and seconds, as DuckDB's profiler counts them.
 
-It is switched on for a task with `profiled()`, for `explain(analyze=True)`; others pay nothing.
+It is switched on for a task with `profiled()`, for `explain(analyze=True)`. Of any other query only
+what it spilled is asked for, which costs nothing per row.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import duckdb
+
 _ABOUT: Final = ("Function", "Table", "Join Type", "Conditions", "Groups", "Aggregates", "Order By")
 _ABOUT_CHARS_MAX: Final = 60
+_SPILLED_ALONE: Final = "SET tracked_metrics = ['system.peak_temp_dir_size']"
 _HIDDEN: Final = frozenset({"RESULT_COLLECTOR"})
 
 
@@ -51,6 +55,18 @@ def profiled() -> Iterator[list[OperatorMeasure]]:
 def wanted() -> list[OperatorMeasure] | None:
     """The list that gets the operators of the next query; None if nobody asks."""
     return _collected.get()
+
+
+def profile_queries(connection: duckdb.DuckDBPyConnection, *, operators: bool) -> None:
+    """Have the queries of a connection measured: what they spill, or each operator, too."""
+    connection.execute("SET enable_profiling = 'no_output'")
+    if not operators:
+        connection.execute(_SPILLED_ALONE)
+
+
+def spilled_in(profile: str) -> int:
+    """The most bytes that a query had on disk at once."""
+    return int(json.loads(profile).get("system", {}).get("peak_temp_dir_size", 0))
 
 
 def measures_in(profile: str) -> list[OperatorMeasure]:

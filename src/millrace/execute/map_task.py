@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal, Protocol, Self
@@ -50,6 +50,8 @@ from millrace.ids import (
 )
 from millrace.keys import Partitioner
 from millrace.log_lines import LogSettings, log_ids, show_as, shown_logs
+from millrace.metrics.process_reports import reporting
+from millrace.metrics.spills import task_spill
 from millrace.metrics.traces import TracedWork, flush_spans, span, task_ids, traced_work
 from millrace.plan.planner.partition_reads import RowsPart
 from millrace.scan.engine_parquet import native_rows
@@ -164,7 +166,7 @@ class _StageWork:
         show_as(stage.logs)
         ids = task_ids(self.traced)
         try:
-            with _Inputs(stage) as inputs:
+            with _reported(stage), _Inputs(stage) as inputs:
                 for task, work in share:
                     whole = replace(task, work=self.works[work])
                     about = {"run": stage.query_id, "stage": stage.stage_id, "task": task.map_task}
@@ -173,6 +175,12 @@ class _StageWork:
                     yield made
         finally:
             flush_spans(self.traced)
+
+
+def _reported(stage: MapStage) -> AbstractContextManager[None]:
+    """What this process counts is in the workspace meanwhile, if it sees the workspace."""
+    folder, _, store = stage.folders.here(stage.config)
+    return reporting(store) if folder is None else nullcontext()
 
 
 def stage_work_of(stage: MapStage, shares: Sequence[Sequence[StageTask]]) -> SharedWork:
@@ -196,8 +204,9 @@ def write_rows(stage: MapStage, this: TaskTry, batches: Iterator[pa.RecordBatch]
     folder, agent, store = stage.folders.here(stage.config)
     map_task = MapTask(this.number)
     began_ms = _now_ms()
-    index = _write(stage, store, map_task, batches, None, this)
-    time = time_here(began_ms, _now_ms(), this.failed_before)
+    with task_spill() as spilled:
+        index = _write(stage, store, map_task, batches, None, this)
+    time = time_here(began_ms, _now_ms(), this.failed_before, spilled_bytes=spilled.bytes)
     return encode_result(
         Result(map_task=map_task, folder=folder, agent=agent, ran=True, index=index, time=time)
     )
@@ -226,7 +235,8 @@ def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs, this: TaskTry) 
     fetched_before = inputs.fetched
     try:
         opened = [inputs.open(part) for part in task.parts]
-        with profiled() if stage.profile else nullcontext(operators) as operators:
+        measured = profiled() if stage.profile else nullcontext(operators)
+        with task_spill() as spilled, measured as operators:
             config = stage.config.with_options(query_threads_max=stage.threads)
             rows = task.work.rows(opened, config, store.spill_folder())
             index = _write(stage, store, task.map_task, rows, made, this)
@@ -247,7 +257,7 @@ def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs, this: TaskTry) 
         index=index,
         operators=tuple(operators),
         fetched=inputs.fetched.since(fetched_before),
-        time=time_here(began_ms, _now_ms(), this.failed_before),
+        time=time_here(began_ms, _now_ms(), this.failed_before, spilled_bytes=spilled.bytes),
     )
 
 

@@ -28,6 +28,7 @@ from millrace.execute.tasks.seen_outputs import SeenOutputs
 from millrace.execute.tasks.task_results import MapTaskFailed, MapTaskTooLarge, Result
 from millrace.faults import fault
 from millrace.log_lines import log_ids
+from millrace.metrics.process_metrics import SPILLED_BYTES
 from millrace.metrics.traces import span
 from millrace.scan.splits import SHARE_BYTES_MIN, share_out
 from millrace.shuffle import cleanup, runs
@@ -203,6 +204,7 @@ def publish(
     fault("shuffle.driver.before_manifest", stage.stage_id)
     runs.write_manifest(workspace.store, shuffle.manifest, sync=workspace.config.sync)
     fault("shuffle.driver.after_manifest", stage.stage_id)
+    SPILLED_BYTES.add(sum(_spilled(results).values()))
     cleanup.sweep_stage(workspace.store, stage.query_id, stage.stage_id)
     return shuffle
 
@@ -260,7 +262,18 @@ def _record(stage: MapStage, results: Sequence[Result], report: StageReport) -> 
         reasons=counted_reasons(list(report.reasons.values())),
         notes=report.notes,
         times=times_of((result.map_task, result.time) for result in results),
+        spilled=_spilled(results),
+        fetched=report.fetched,
     )
+
+
+def _spilled(results: Sequence[Result]) -> dict[int, int]:
+    """The bytes that tasks spilled, of those that did."""
+    return {
+        result.map_task: result.time.spilled_bytes
+        for result in results
+        if result.time is not None and result.time.spilled_bytes
+    }
 
 
 def _choice(result: Result) -> Choice:

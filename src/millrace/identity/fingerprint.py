@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -54,15 +55,18 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 def _input_changes(old: Sequence[_Object], new: Sequence[_Object]) -> list[str]:
     if [entry.get("path") for entry in old] != [entry.get("path") for entry in new]:
         return [f"input files changed from {_names(old)} to {_names(new)}"]
-    return [
+    changed = [
         f"{_name(after)} changed ({_how(before, after)})"
         for before, after in zip(old, new, strict=True)
         if before != after
     ]
+    return list(dict.fromkeys(changed))
 
 
 def _how(old: _Object, new: _Object) -> str:
-    """The difference between two versions of a file, in words."""
+    """The difference between two versions of a file, or of a stage's rows, in words."""
+    if "consumed" in new:
+        return "the stage has run since and gave others"
     if old.get("size") != new.get("size"):
         return f"size {old.get('size')} to {new.get('size')}"
     if ("content" in old) != ("content" in new):
@@ -104,7 +108,12 @@ def _names(entries: Sequence[_Object]) -> str:
 
 
 def _name(entry: _Object) -> str:
-    return str(entry.get("path")).rpartition("/")[2]
+    path = str(entry.get("path"))
+    if "consumed" in entry:
+        # The path has a digest and partitions: they tell tasks apart, and people nothing.
+        number = re.match(r"stage read (\d+) ", path)
+        return "rows of an earlier stage" + (f" (input {int(number[1]) + 1})" if number else "")
+    return path.rpartition("/")[2]
 
 
 def _short(value: object) -> str:

@@ -36,6 +36,25 @@ SENT_BYTES: Final = MetricTally(
 FETCHED_BYTES: Final = MetricTally(
     counter("fetched_bytes_total", "Bytes of streams that came from owners, agents and members.")
 )
+FETCH_QUEUE_BYTES: Final = MetricTally(
+    gauge(
+        "fetch_queue_bytes",
+        "Bytes of partitions on other hosts that reads asked for ahead, and did not take yet.",
+    )
+)
+FETCH_QUEUE_PARTITIONS: Final = MetricTally(
+    gauge(
+        "fetch_queue_partitions",
+        "Partitions of outputs on other hosts that reads asked for ahead, and did not take yet.",
+    )
+)
+SPILLED_BYTES: Final = MetricTally(
+    counter(
+        "spilled_bytes_total",
+        "Bytes that tasks of queries and shuffles wrote to disk as they did not fit their memory, "
+        "counted by the driver when a stage ends.",
+    )
+)
 STREAMS_NOW: Final = MetricTally(
     gauge("streams_under_way", "Streams that a server sends now.", "server")
 )

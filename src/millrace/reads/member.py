@@ -20,6 +20,7 @@ from millrace.reads.queue.queue import Queue
 from millrace.reads.queue.queue_limits import BindingOrder, QueueLimits
 from millrace.reads.queue.queue_messages import Flush, QueueRows, Replies, Reply
 from millrace.reads.queue.segment_files import SegmentFiles
+from millrace.reads.slice.outbox import SentSoFar
 from millrace.reads.slice.slice_actor import JournalsMoved, Links, Replied, SliceActor
 from millrace.reads.slice.slice_state import SliceLimits, SliceState
 from millrace.wakeup import WakeUp, WorkerThread, join
@@ -60,6 +61,7 @@ class Member:
         limits = replace(QueueLimits.of(config), disk_bytes_max=share)
         self._queue = Queue(SegmentFiles(folder), limits, streams=members, bindings=orders)
         state = SliceState(read, members, Routing(read, members, extract), SliceLimits.of(config))
+        self._outboxes = state.outboxes
         self._slice = SliceActor(state, broker, links, self._wake.ring)
         self._threads = [
             WorkerThread(partial(self._guard, run), f"{name}-{number}")
@@ -107,6 +109,10 @@ class Member:
     def used_bytes(self) -> int:
         """The bytes of the queue on disk."""
         return self._queue.used_bytes()
+
+    def sent(self) -> tuple[SentSoFar, ...]:
+        """What the slice has sent to each queue."""
+        return tuple(outbox.sent() for outbox in self._outboxes)
 
     def stop(self) -> None:
         """Tell both threads to end."""

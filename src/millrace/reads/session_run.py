@@ -181,13 +181,13 @@ class SessionRun:
 
     def status(self, *, with_journals: bool = True) -> SessionStatus:
         """How far journals are read, which transactions wait, and the queues' disk."""
-        used = self._members.used_bytes()  # Calls members, maybe on other hosts: without the lock.
+        usage = self._members.usage()  # Calls members, maybe on other hosts: without the lock.
         with self._actor.changed:
             self._actor.check()
             return status_of(
                 self._actor.state,
                 self._open_since,
-                used,
+                usage,
                 now_ms=_now_ms(),
                 open_ms_max=self._config.reads_open_transaction_ms,
                 with_journals=with_journals,

@@ -21,7 +21,7 @@ from millrace.reads.model.routing import Extract
 from millrace.reads.model.session_messages import ToSession, ToSlice
 from millrace.reads.queue.queue_messages import Flush, QueueRows, Reply
 from millrace.reads.session.failed_reads import unreadable_rows
-from millrace.reads.session.members_port import MakeMembers
+from millrace.reads.session.members_port import MakeMembers, MemberUsage
 
 OnMessage = Callable[[int, ToSession], None]
 OnFailure = Callable[[int, BaseException], None]
@@ -115,9 +115,9 @@ class ThreadMembers:
         """Have every queue keep to its disk limit, or accept rows beyond it."""
         self._each(lambda member: member.set_disk_limit(is_on=is_on))
 
-    def used_bytes(self) -> list[int]:
-        """The bytes of each queue on disk."""
-        return [member.used_bytes() for member in self._members]
+    def usage(self) -> list[MemberUsage]:
+        """What each member takes on disk and has sent."""
+        return [MemberUsage(member.used_bytes(), member.sent()) for member in self._members]
 
     def close(self) -> None:
         """Stop them all and drop their files."""

@@ -28,6 +28,8 @@ class FetchCounts:
     waits: int = 0
     """How often a reader had to wait for bytes that were not there yet."""
     waited_s: float = 0.0
+    queued_bytes_max: int = 0
+    """The most bytes that one read had asked for ahead and its reader had not taken yet."""
     hosts: tuple[str, ...] = ()
     """The folders that bytes came from, each once."""
 
@@ -38,6 +40,7 @@ class FetchCounts:
             calls=self.calls + other.calls,
             waits=self.waits + other.waits,
             waited_s=self.waited_s + other.waited_s,
+            queued_bytes_max=max(self.queued_bytes_max, other.queued_bytes_max),
             hosts=tuple(sorted({*self.hosts, *other.hosts})),
         )
 
@@ -50,13 +53,14 @@ class FetchCounts:
         return f"fetched {fetched} from {how}; {counted(self.waits, 'wait')}, {self.waited_s:.2f} s"
 
     def since(self, before: Self) -> Self:
-        """What was added; the hosts are all so far."""
+        """What was added; the hosts and the most that was queued are those so far."""
         return type(self)(
             bytes=self.bytes - before.bytes,
             ranges=self.ranges - before.ranges,
             calls=self.calls - before.calls,
             waits=self.waits - before.waits,
             waited_s=self.waited_s - before.waited_s,
+            queued_bytes_max=self.queued_bytes_max,
             hosts=self.hosts,
         )
 

@@ -21,6 +21,7 @@ import xxhash
 from millrace.config import KIB, MIB, Config
 from millrace.ids import ReducePartition
 from millrace.keys import PartitionedBatch
+from millrace.metrics.spills import note_spill
 from millrace.shuffle.partition_entries import PartitionMeta
 from millrace.storage import layout, modes
 
@@ -134,7 +135,9 @@ class ManyPartitions:
         self.spill.abort()
 
     def _put_aside(self) -> None:
-        self.spills.append([self._spill(partition) for partition in range(self.partitions)])
+        ranges = [self._spill(partition) for partition in range(self.partitions)]
+        self.spills.append(ranges)
+        note_spill(sum(part.bytes for part in ranges))
         self.pending.clear()
         self.pending_bytes = 0
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from millrace.shuffle.fetch_counts import FetchCounts
 from millrace.storage.documents import Document
 
 TASK_TIMES: Final = pa.schema(
@@ -42,6 +43,8 @@ class TaskTime:
     worker: int
     failed_before: int
     """How often the Spark task that ran it had failed before."""
+    spilled_bytes: int
+    """That it wrote to disk as they did not fit its memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +60,14 @@ class StageRecord:
     notes: tuple[str, ...] = ()
     times: pa.Table = field(default_factory=TASK_TIMES.empty_table)
     """Of the tasks that ran in this run."""
+    spilled: Mapping[int, int] | None = None
+    """Bytes that tasks spilled, by map task, of those that did; unknown of earlier versions."""
+    fetched: FetchCounts | None = None
+    """What its tasks fetched from other hosts; unknown of earlier versions."""
 
     def document(self) -> dict[str, Any]:
         """As the manifest has it."""
-        return {
+        document = {
             "began_ms": self.began_ms,
             "seconds": round(self.seconds, 3),
             "reads": [list(read) for read in self.reads],
@@ -68,6 +75,11 @@ class StageRecord:
             "notes": list(self.notes),
             "times": _packed(self.times),
         }
+        if self.spilled is not None:
+            document["spilled"] = [list(pair) for pair in self.spilled.items()]
+        if self.fetched is not None:
+            document["fetched"] = self.fetched.encode()
+        return document
 
     @classmethod
     def of_document(cls, fields: Mapping[str, Any]) -> StageRecord | None:
@@ -76,6 +88,7 @@ class StageRecord:
             return None
         document = Document(fields)
         reads = [tuple(map(int, read)) for read in document.items("reads")]
+        spilled, fetched = fields.get("spilled"), fields.get("fetched")
         return cls(
             began_ms=document.whole("began_ms"),
             seconds=float(document.fields["seconds"]),
@@ -83,10 +96,12 @@ class StageRecord:
             reasons={str(text): int(n) for text, n in document.table("reasons").items()},
             notes=tuple(map(str, document.items("notes"))),
             times=_unpacked(document.text("times")),
+            spilled=None if spilled is None else {int(task): int(n) for task, n in spilled},
+            fetched=None if fetched is None else FetchCounts.decode(fetched),
         )
 
 
-def time_here(began_ms: int, ended_ms: int, failed_before: int) -> TaskTime:
+def time_here(began_ms: int, ended_ms: int, failed_before: int, *, spilled_bytes: int) -> TaskTime:
     """The time of a task that ran in this process."""
     return TaskTime(
         began_ms=began_ms,
@@ -94,6 +109,7 @@ def time_here(began_ms: int, ended_ms: int, failed_before: int) -> TaskTime:
         host=socket.gethostname(),
         worker=os.getpid(),
         failed_before=failed_before,
+        spilled_bytes=spilled_bytes,
     )
 
 

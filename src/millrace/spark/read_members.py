@@ -25,7 +25,12 @@ from millrace.identity.versions import versions
 from millrace.reads.model.checkpoint import RolledBack, ShownClock
 from millrace.reads.model.clock_windows import Visible
 from millrace.reads.model.session_messages import ToSlice
-from millrace.reads.session.members_port import MakeMembers, MembersRequest, RunningMembers
+from millrace.reads.session.members_port import (
+    MakeMembers,
+    MembersRequest,
+    MemberUsage,
+    RunningMembers,
+)
 from millrace.spark.member_register import Register
 from millrace.spark.read_member_task import RESULT_SCHEMA, MemberWork, member_task
 from millrace.spark.session import is_local, slots
@@ -139,9 +144,9 @@ class RegisteredMembers:
         """See `Members.set_disk_limit`."""
         self._open().set_disk_limit(is_on=is_on)
 
-    def used_bytes(self) -> list[int]:
-        """See `RunningMembers.used_bytes`."""
-        return self._open().used_bytes()
+    def usage(self) -> list[MemberUsage]:
+        """See `RunningMembers.usage`."""
+        return self._open().usage()
 
     def close(self) -> None:
         """Stop them over Flight; those that do not end in time are ended by the job."""

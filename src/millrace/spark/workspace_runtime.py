@@ -19,6 +19,7 @@ from millrace.extras import check_extra
 from millrace.ids import StageId
 from millrace.journal.api import Journals, broker_of
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
+from millrace.metrics.process_reports import begin_report, end_report
 from millrace.pipeline.core.job_model import OtherWorkspace
 from millrace.shuffle import runs
 from millrace.shuffle.catalog import run_catalog
@@ -82,6 +83,7 @@ class WorkspaceRuntime:
         self._datasets: WorkspaceDatasets | None = None
         self._opening = threading.Lock()
         self._pages: tuple[str, Closable] | None = None
+        self._is_reported = False
         note_opened(self)
         self._journals = WorkspaceJournals(
             self._owned_workspace,
@@ -171,6 +173,10 @@ class WorkspaceRuntime:
 
         self.home.make()
         agents, keep_alive = self._reachable_agents()
+        with self._opening:
+            if not self._is_reported:
+                self._is_reported = True
+                begin_report(self.store)
         return ShuffleWorkspace(
             store=self.store,
             folders=self._folders(),
@@ -241,6 +247,9 @@ class WorkspaceRuntime:
         self._journals.close()
         with self._opening:
             opened, self._agents = self._agents, None
+            was_reported, self._is_reported = self._is_reported, False
+        if was_reported:
+            end_report(self.store)
         if opened is not None:
             agents, keep_alive = opened
             keep_alive.close()

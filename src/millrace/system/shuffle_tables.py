@@ -146,6 +146,7 @@ def stage_row(stage: SeenStage) -> dict[str, Any]:
     """A row of `stages`."""
     manifest, record = stage.manifest, stage.record
     sizes, rows = manifest.partition_bytes, manifest.partition_rows
+    fetched = None if record is None else record.fetched
     return {
         "run": manifest.query_id,
         "stage": manifest.stage_id,
@@ -162,10 +163,17 @@ def stage_row(stage: SeenStage) -> dict[str, Any]:
         "skew": skew(sizes),
         "partitioner": str(manifest.partitioner.get("kind", "")),
         "keys": list(map(str, manifest.partitioner.get("keys", ()))),
+        "spilled_bytes": _spilled(record),
+        "fetched_bytes": None if fetched is None else fetched.bytes,
+        "fetch_queue_bytes_max": None if fetched is None else fetched.queued_bytes_max,
         "reads": [f"{run}/{number}" for run, number in stage.reads],
         "reasons": _reasons(record),
         "notes": list(record.notes) if record else [],
     }
+
+
+def _spilled(record: StageRecord | None) -> int | None:
+    return None if record is None or record.spilled is None else sum(record.spilled.values())
 
 
 def _reasons(record: StageRecord | None) -> list[str]:
@@ -204,6 +212,7 @@ def task_rows(stage: SeenStage) -> Iterator[dict[str, Any]]:
     times = (
         {} if stage.record is None else {r["map_task"]: r for r in stage.record.times.to_pylist()}
     )
+    spilled = None if stage.record is None else stage.record.spilled
     for choice in manifest.chosen:
         is_reused = choice.attempt.task.query_id != manifest.query_id
         time = times.get(choice.map_task, {})
@@ -222,6 +231,9 @@ def task_rows(stage: SeenStage) -> Iterator[dict[str, Any]]:
             "host": time.get("host"),
             "worker": time.get("worker"),
             "failed_before": time.get("failed_before"),
+            "spilled_bytes": (
+                spilled.get(choice.map_task, 0) if time and spilled is not None else None
+            ),
             "folder": choice.folder,
         }
 
@@ -294,6 +306,9 @@ STAGES: Final = SystemTable(
         Column("skew", RATIO, "Bytes of the largest partition, by the mean of all."),
         Column("partitioner", TEXT, "How rows are assigned to partitions: `hash`, `range`, ..."),
         Column("keys", TEXTS, "The columns that decide the partition."),
+        Column("spilled_bytes", NUMBER, "Bytes that did not fit its tasks' memory."),
+        Column("fetched_bytes", NUMBER, "Bytes that its tasks fetched from other hosts."),
+        Column("fetch_queue_bytes_max", NUMBER, "The most that a read of them had asked ahead."),
         Column("reads", TEXTS, "The stages that it read, as `run/stage`."),
         Column("reasons", TEXTS, "Why tasks ran instead of being reused, with their number."),
         Column("notes", TEXTS, "What was decided after earlier stages had been measured."),
@@ -318,6 +333,9 @@ TASKS: Final = SystemTable(
         Column("host", TEXT, "The host that ran it."),
         Column("worker", NUMBER, "The process on that host: it runs one task at a time."),
         Column("failed_before", NUMBER, "How often its Spark task had failed before."),
+        Column(
+            "spilled_bytes", NUMBER, "Bytes that did not fit its memory; null if it was reused."
+        ),
         Column("folder", TEXT, "The id of the host's own folder; null for the workspace's."),
     ),
     read=_tasks,

@@ -13,6 +13,7 @@ import pytest
 from millrace.config import MIB
 from millrace.engine.duckdb_engine import Engine
 from millrace.engine.task_inputs import TaskInput
+from millrace.metrics.spills import task_spill
 
 ROWS = 4_000_000
 EACH = 200_000
@@ -48,13 +49,15 @@ def test_a_query_larger_than_its_memory_spills_and_finishes(tmp_path: Path, sql:
     inputs = {"input_0": TaskInput(stream), "input_1": TaskInput(stream)}
 
     seen, total, most = 0, 0, 0
-    for batch in engine.run(sql, inputs, SCHEMA):
-        seen += batch.num_rows
-        total += int(np.sum(batch.column("v").to_numpy()))
-        most = max(most, spilled_bytes(tmp_path))
+    with task_spill() as spilled:
+        for batch in engine.run(sql, inputs, SCHEMA):
+            seen += batch.num_rows
+            total += int(np.sum(batch.column("v").to_numpy()))
+            most = max(most, spilled_bytes(tmp_path))
 
     assert seen == ROWS
     assert total == ROWS * (ROWS - 1) // 2
     assert most > LIMIT // 4
+    assert spilled.bytes > most * 0.9, "what is counted is what was on disk"
     assert spilled_bytes(tmp_path) == 0
     assert os.listdir(tmp_path) == []

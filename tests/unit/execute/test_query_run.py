@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,15 @@ from millrace.execute.tasks.task_results import finished_results
 from millrace.ids import AttemptId, QueryId, StageId
 from millrace.keys import RoundRobinPartitioner
 from millrace.log_lines import show_logs
+from millrace.page import page_texts
+from millrace.page.views import run_views
+from millrace.page.views.look import Look
 from millrace.plan.nodes.node import Node
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reports import StageReport
+from millrace.system.resting_workspace import RestingWorkspace
+from millrace.system.shuffle_tables import seen_stages, stage_row
+from millrace.system.workspace_now import RunMemory
 from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.workspace import runtime_of
 
@@ -151,6 +158,29 @@ def test_lines_of_the_log_name_the_run_the_stage_and_the_task(
     tasks = [line for line in lines if "the task has run" in line["message"]]
     assert {line["task"] for line in tasks if line["stage"] == 0} == set(range(FILES))
     assert {line["run"] for line in [*stages, *tasks]} == {1}
+
+
+def test_what_a_task_spilled_is_kept_with_its_stage_and_shown(
+    totals: tuple[ShuffleWorkspace, Dataset],
+) -> None:
+    workspace, query = totals
+    tight = replace(workspace, config=workspace.config.with_options(task_memory_bytes_max=100))
+
+    start(tight, query, HereRunner())
+
+    with RestingWorkspace.at(workspace.store.root) as resting:
+        stages = [stage_row(stage) for stage in seen_stages(resting, QueryId(1))]
+        assert stages[0]["spilled_bytes"] > 0
+        assert stages[-1]["spilled_bytes"] == 0, "of one partition nothing has to wait"
+        known = sum(stage["spilled_bytes"] for stage in stages)
+        first = run_views.stage_page(Look(resting), 1, 0)
+        spilled = [task["spilled_bytes"] for task in first["tasks"]]
+        assert sum(spilled) == stages[0]["spilled_bytes"]
+        assert all(spilled)
+        assert "spilled" in [name for name, value, _ in first["figures"] if value is not None]
+        figures = dict(run_views.run_page(Look(resting), RunMemory(), 1)["figures"][n][:2]
+                       for n in (-2, -1))  # fmt: skip
+        assert figures == {"spilled": page_texts.size(known), "fetched": None}
 
 
 def test_a_lost_output_is_made_again_and_the_rest_is_reused(

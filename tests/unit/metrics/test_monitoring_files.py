@@ -20,10 +20,13 @@ from millrace.metrics.metric import MetricKind
 from millrace.metrics.metric_catalog import METRICS
 from millrace.metrics.process_metrics import (
     BACK_PRESSURED,
+    FETCH_QUEUE_BYTES,
+    FETCHED_BYTES,
     LEASES_LOST,
     OWNER_CALLS,
     RETRIES,
     SENT_BYTES,
+    SPILLED_BYTES,
     TAKEOVERS,
     WAITING,
 )
@@ -86,7 +89,8 @@ def scrape(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     fill(bench.broker, range(3))
     bench.run()
     # What this process did not meet: their own tests see that they are counted.
-    for tally in (TAKEOVERS, RETRIES, LEASES_LOST, SENT_BYTES, WAITING, BACK_PRESSURED):
+    for tally in (TAKEOVERS, RETRIES, LEASES_LOST, SENT_BYTES, WAITING, BACK_PRESSURED,
+                  SPILLED_BYTES, FETCHED_BYTES, FETCH_QUEUE_BYTES):  # fmt: skip
         tally.add(0, *(["x"] * (len(tally.metric.labels) - 1)))
     OWNER_CALLS.note(0.0, "x")
     with mr.open(folder / "mill") as ws:

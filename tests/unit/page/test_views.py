@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from millrace.metrics.metric import MetricSample
 from millrace.metrics.process_metrics import BUSY, TAKEOVERS
 from millrace.page import change_marks
 from millrace.page.change_marks import ChangeWatch, change_mark
-from millrace.page.views import job_views, journal_views, run_views, workspace_views
+from millrace.page.views import job_views, journal_views, read_views, run_views, workspace_views
 from millrace.page.views.look import PAGE_ROWS, Look, NotThere
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
@@ -197,6 +198,59 @@ def test_groups_of_a_journal_are_paged(workspace: mr.Workspace, resting: Resting
 
     assert (len(first["groups"]), len(second["groups"])) == (PAGE_ROWS, 2)
     assert first["group_links"]["after"].endswith(f"?at={PAGE_ROWS}")
+
+
+def test_open_transactions_of_a_journal_are_paged_and_counted_whole(
+    workspace: mr.Workspace, resting: RestingWorkspace
+) -> None:
+    workspace.journals.create("n", pa.schema([("n", pa.int64())]))
+    with contextlib.ExitStack() as kept:
+        for number in range(PAGE_ROWS + 2):
+            producer = kept.enter_context(workspace.journals.producer(f"shop{number}"))
+            producer.append("n", pa.table({"n": [number]}))
+        first = journal_views.journal_page(Look(resting), "n")
+        asked = {"open_at": str(PAGE_ROWS), "column": "n"}
+        second = journal_views.journal_page(Look(resting, asked), "n")
+
+    assert (len(first["opened"]), len(second["opened"])) == (PAGE_ROWS, 2)
+    assert ("open transactions", str(PAGE_ROWS + 2), "") in first["figures"]
+    assert first["opened_links"]["after"] == f"/journal/n?open_at={PAGE_ROWS}"
+    assert parse_qs(second["opened_links"]["before"].partition("?")[2]) == {
+        "column": ["n"],
+        "open_at": ["0"],
+    }
+
+
+def test_a_read_shows_what_its_members_send_each_other(
+    workspace: mr.Workspace, resting: RestingWorkspace
+) -> None:
+    workspace.journals.create("n", pa.schema([("n", pa.int64())]))
+    workspace.journals.append("n", pa.table({"n": list(range(100))}))
+    read = mr.CoordinatedRead("all", [mr.Binding(name="all", prefix="n", key=["n"])])
+    with workspace.reads(read, members=2) as session:
+        assert session.next_checkpoint(timeout=30) is not None
+        told = session.status().streams
+        until = time.monotonic() + 30
+        while not (page := read_views.read_page(Look(resting), "all"))["streams"]:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+
+    assert [(s["sender"], s["receiver"], s["rows"]) for s in page["streams"]] == [
+        (one.sender, one.receiver, one.rows) for one in told
+    ]
+    assert sum(one.rows for one in told) == 100
+    assert {one.receiver for one in told} == {0, 1}
+
+
+def test_each_list_of_a_page_is_paged_by_itself(resting: RestingWorkspace) -> None:
+    many = list(range(PAGE_ROWS + 1))
+    look = Look(resting, {"at": "50", "errors_at": "0"})
+
+    assert look.page("/x", many[:3], at="other") == (many[:3], None)
+    shown, links = look.page("/x", many, at="errors_at")
+    assert (shown, links and links["after"]) == (many[:-1], "/x?at=50&errors_at=50")
+    shown, links = look.page("/x", many)
+    assert (shown, links and links["before"]) == ([50], "/x?errors_at=0&at=0")
 
 
 def test_rows_over_time_begin_with_the_run_and_not_with_its_first_sample() -> None:

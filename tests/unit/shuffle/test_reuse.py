@@ -323,6 +323,20 @@ def test_content_that_changed_is_told_as_such() -> None:
     assert changes({"inputs": [old]}, {"inputs": [new]}) == "a changed (content)"
 
 
+def test_rows_of_an_earlier_stage_are_told_in_words_and_once() -> None:
+    def reads(consumed: str) -> dict[str, Any]:
+        label = "stage read {} of f49b0a1c2d3e4f50, partitions [{}]"
+        paths = [label.format(0, 1), label.format(0, 2), label.format(1, 1)]
+        return {"inputs": [{"path": path, "consumed": consumed} for path in paths]}
+
+    told = changes(reads("00"), reads("ff"))
+
+    assert told == (
+        "rows of an earlier stage (input 1) changed (the stage has run since and gave others); "
+        "rows of an earlier stage (input 2) changed (the stage has run since and gave others)"
+    )
+
+
 def test_many_changes_are_cut_after_three() -> None:
     old = [{"path": f"/d/{n}", "size": n} for n in range(9)]
     new = [{"path": f"/d/{n}", "size": n + 1} for n in range(9)]

@@ -14,7 +14,6 @@ from millrace.page.views.look import Values
 CALLS_SEEN: Final = 2_000
 """Of how many of the last records and charges these parts are made."""
 _BINS: Final = 60
-_KINDS_SHOWN: Final = 20
 
 
 def calls_chart(calls: pa.Table) -> str:
@@ -61,5 +60,5 @@ def call_errors(charges: pa.Table) -> list[Values]:
             "last": row["at_max"],
             "message": page_texts.cell(row["message_first"]),
         }
-        for row in ordered.slice(0, _KINDS_SHOWN).to_pylist()
+        for row in ordered.to_pylist()
     ]

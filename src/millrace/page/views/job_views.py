@@ -55,6 +55,9 @@ def job_page(look: Look, name: str, *, is_saved: bool = False) -> Values:
         report = {} if last is None else ended.get(last.number, {})
         progress = _progress(job, report, last, until_us=now_us)
         until = None if last is None else last.ended_us or (now_us if status.holder else None)
+    path = f"/jobs/{quote(name)}"
+    errors_shown, error_links = look.page(path, errors, at="errors_at")
+    workers, worker_links = look.page(path, now.workers, at="workers_at")
     return {
         "title": name,
         "status": status,
@@ -76,9 +79,11 @@ def job_page(look: Look, name: str, *, is_saved: bool = False) -> Values:
         "graph": graph,
         "calls_chart": calls_chart(calls),
         "calls_note": calls_note(calls),
-        "workers": now.workers,
+        "workers": workers,
+        "worker_links": worker_links,
         "lanes": _lanes(worker_times(look.workspace, name)),
-        "errors": errors,
+        "errors": errors if is_saved else errors_shown,
+        "error_links": error_links,
         "retried": look.whole("retried"),
         "commits": report.get("commits", []),
         "progress_svg": progress,
@@ -89,12 +94,10 @@ def _runs(
     look: Look, name: str, runs: Sequence[RunEntry], ended: Mapping[int, Mapping[str, Any]]
 ) -> Values:
     """A page of the runs of a job, newest first, and how it grew over them."""
-    at = look.whole("at")
-    entries = runs[::-1][at : at + PAGE_ROWS]
-    links = page_links(f"/jobs/{quote(name)}", {}, at=at, rows=len(entries), total=len(runs))
+    entries, links = look.page(f"/jobs/{quote(name)}", runs[::-1])
     return {
         "runs": [_run(entry, ended) for entry in entries],
-        "run_links": links if len(runs) > PAGE_ROWS else None,
+        "run_links": links,
         "growth_chart": _growth(runs, ended),
     }
 

@@ -25,7 +25,6 @@ from millrace.system.journal_tables import described, group_rows, journal_rows, 
 _ORDERS: Final[tuple[JournalOrder, ...]] = ("name", "rows", "created")
 _SCANNED_MAX: Final = 200_000
 _READ_ROWS: Final = 5_000
-_OPEN_SHOWN: Final = 50
 _RATE_ROWS: Final = 1_000
 _LISTED_RATE_ROWS: Final = 200
 _RATE_NS_MIN: Final = 100_000_000
@@ -76,15 +75,19 @@ def journal_page(look: Look, name: str) -> Values:
         if not found:
             raise NotThere(f"there is no journal {name!r}\n  to fix: choose one of the list")
         (row,) = described(pages, found)
-        opened = open_rows(pages.open_transactions([found[0].id], limit=_OPEN_SHOWN))
+        held = pages.open_transactions([found[0].id], limit=PAGE_ROWS, offset=look.whole("open_at"))
+        open_count = pages.open_count(found[0].id)
     with look.workspace.journals(JournalChoice(names=(name,))) as journals:
         try:
             schema = journals.get(name).schema
         except JournalUnknown as error:
             raise NotThere(str(error)) from error
-        groups, begin = group_rows(journals, [name]), look.whole("at")
+        groups = group_rows(journals, [name])
         shown = _rows(look, journals, name, schema)
         lately = _lately(journals, name, _RATE_ROWS)
+    path = f"/journal/{quote(name)}"
+    groups_shown, group_links = look.page(path, groups)
+    opened, opened_links = look.page(path, open_rows(held), at="open_at", total=open_count)
     longest = max((group["lag"] for group in groups), default=0) or 1
     return {
         "title": name,
@@ -97,26 +100,20 @@ def journal_page(look: Look, name: str) -> Values:
             ("lately", page_texts.rate(lately["rate"]) or None, " rows/s"),
             ("last row", page_texts.moment(lately["last"]) or None, ""),
             ("groups", page_texts.number(len(groups)), ""),
-            ("open transactions", page_texts.number(len(opened)) if opened else None, ""),
+            ("open transactions", page_texts.number(open_count) if open_count else None, ""),
             ("labels", labels_text(row["labels"]) or None, ""),
         ],
         "groups": [
             group | {"bar": share_bar(group["lag"] / longest if group["lag"] else 0)}
-            for group in groups[begin : begin + PAGE_ROWS]
+            for group in groups_shown
         ],
-        "group_links": _group_links(name, begin, len(groups)),
+        "group_links": group_links,
         "opened": opened,
+        "opened_links": opened_links,
         "names": schema.names,
         "asked": {k: look.text(k) for k in ("from", "since", "column", "value")},
         "live": False,
     } | shown
-
-
-def _group_links(name: str, at: int, total: int) -> Values | None:
-    if total <= PAGE_ROWS:
-        return None
-    rows = min(PAGE_ROWS, max(0, total - at))
-    return page_links(f"/journal/{quote(name)}", {}, at=at, rows=rows, total=total)
 
 
 def _rows(look: Look, journals: RestingJournals, name: str, schema: pa.Schema) -> Values:

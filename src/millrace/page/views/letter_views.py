@@ -20,7 +20,6 @@ from millrace.system.job_reading import SeenJob, seen_job
 from millrace.system.job_tables import letter_table
 
 _LETTERS_SEEN: Final = 2_000
-_ERRORS_SHOWN: Final = 20
 
 
 def errors_by_kind(job: SeenJob) -> list[Values]:
@@ -33,7 +32,7 @@ def errors_by_kind(job: SeenJob) -> list[Values]:
                 {"step": step, **row, "row": page_texts.cell(row["row"]), "rows": 0},
             )
             group["rows"] += 1
-    return sorted(groups.values(), key=lambda group: -group["rows"])[:_ERRORS_SHOWN]
+    return sorted(groups.values(), key=lambda group: -group["rows"])
 
 
 def last_letters(job: SeenJob, count: int, step: str | None = None) -> list[tuple[str, pa.Table]]:

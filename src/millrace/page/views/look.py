@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
@@ -42,6 +42,22 @@ class Look:
             )
         return int(given)
 
+    def page(
+        self, path: str, rows: Sequence[Any], *, at: str = "at", total: int | None = None
+    ) -> tuple[list[Any], Values | None]:
+        """One list of a page: its rows from `at` on, and links to the others, None if all fit.
+
+        `at` is the name that this list's place has in the query. With `total`, these are all rows
+        that are shown, of so many.
+        """
+        begin = self.whole(at)
+        shown = list(rows if total is not None else rows[begin : begin + PAGE_ROWS])
+        count = len(rows) if total is None else total
+        if count <= PAGE_ROWS and not begin:
+            return shown, None
+        others = {name: text for name, text in self.asked.items() if name != at}
+        return shown, page_links(path, others, at=begin, rows=len(shown), total=count, by=at)
+
     def no_journals(self) -> str | None:
         """Why journals cannot be shown; None if they can."""
         kept = self.workspace.journals_are_in()
@@ -52,11 +68,13 @@ class Look:
         return None
 
 
-def page_links(path: str, asked: Mapping[str, str], *, at: int, rows: int, total: int) -> Values:
+def page_links(
+    path: str, asked: Mapping[str, str], *, at: int, rows: int, total: int, by: str = "at"
+) -> Values:
     """Links to the page before and the page behind, and where this one is."""
 
     def link(begin: int) -> str:
-        return f"{path}?{urlencode({**asked, 'at': begin})}"
+        return f"{path}?{urlencode({**asked, by: begin})}"
 
     shown = f"{at + 1:,} to {at + rows:,} of {total:,}" if rows else f"none of {total:,}"
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 from millrace.durations import ms
@@ -31,8 +31,6 @@ from millrace.system.read_tables import (
     names_of_reads,
     session_row,
 )
-
-_PRODUCERS_SHOWN: Final = 100
 
 
 def list_page(look: Look) -> Values:
@@ -61,7 +59,9 @@ def read_page(look: Look, name: str) -> Values:
     frontier = _frontier(read, whole)
     live = live_status(look.workspace, name) or {}
     disk = live.get("disk_bytes", [])
-    total, at, path = len(whole.reads.tag), look.whole("at"), f"/reads/{quote(name)}"
+    path = f"/reads/{quote(name)}"
+    shown, links = look.page(path, progress)
+    producers, producer_links = look.page(path, frontier, at="frontier_at")
     return {
         "title": name,
         "r": row,
@@ -69,12 +69,10 @@ def read_page(look: Look, name: str) -> Values:
         "figures": [
             ("committed checkpoint", page_texts.number(row["committed"]), ""),
             ("handed out", page_texts.number(row["prepared"]), ""),
-            ("journals", page_texts.number(total), ""),
+            ("journals", page_texts.number(len(whole.reads.tag)), ""),
             ("behind", page_texts.number(sum(j["behind"] for j in progress)), " rows or fewer"),
             ("on disk", page_texts.size(sum(disk)) if disk else None, ""),
         ],
-        "waiting": live.get("waiting", []),
-        "long_open": live.get("long_open", []),
         "bindings": _bindings(read),
         "checkpoints": list(reversed(checkpoints)),
         "members": [
@@ -86,14 +84,20 @@ def read_page(look: Look, name: str) -> Values:
             }
             for n, (size, keys) in enumerate(zip(disk, tile(len(disk) or 1), strict=False))
         ],
-        "journals": progress[at : at + PAGE_ROWS],
-        "journals_links": page_links(
-            path, {}, at=at, rows=len(progress[at : at + PAGE_ROWS]), total=len(progress)
-        ),
-        "frontier": frontier[:_PRODUCERS_SHOWN],
-        "frontier_note": f"the {min(len(frontier), _PRODUCERS_SHOWN):,} furthest back "
-        f"of {len(frontier):,}",
-    }
+        "journals": shown,
+        "journals_links": links,
+        "frontier": producers,
+        "frontier_links": producer_links,
+    } | _live_lists(look, path, live)
+
+
+def _live_lists(look: Look, path: str, live: Mapping[str, Any]) -> Values:
+    """What an open session last said that waits, is open and is sent between members."""
+    values: Values = {}
+    for name in ("waiting", "long_open", "streams"):
+        rows, links = look.page(path, live.get(name, []), at=f"{name}_at")
+        values |= {name: rows, f"{name}_links": links}
+    return values
 
 
 def _lead(row: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from millrace.page.views.look import PAGE_ROWS, Look, NotThere, Values, page_lin
 from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.runs import Run
+from millrace.shuffle.stage_record import StageRecord
 from millrace.storage import layout
 from millrace.system.resting_workspace import RestingWorkspace
 from millrace.system.shuffle_tables import (
@@ -29,10 +30,8 @@ from millrace.system.shuffle_tables import (
 from millrace.system.workspace_now import RunMemory
 from millrace.text import counted
 
-_LARGEST: Final = 10
 _ALIKE_SOUGHT: Final = 20
 _KEY_BATCHES: Final = 64
-_KEYS_SHOWN: Final = 20
 _CHOSEN_SHOWN_MAX: Final = 20_000
 
 
@@ -72,11 +71,28 @@ def run_page(look: Look, memory: RunMemory, number: int) -> Values:
             ("rows", page_texts.number(row["rows"]) or None, ""),
             ("size", page_texts.size(row["bytes"]) or None, ""),
             ("in stages", page_texts.seconds(sum(timed)) if timed else None, ""),
+            ("spilled", _known_size(row["spilled_bytes"] for row in rows), ""),
+            ("fetched", _known_size(row["fetched_bytes"] for row in rows), " from other hosts"),
         ],
         "stages": rows,
         "graph": _graph(workspace, row, stages),
         "lanes": task_lanes(tasks),
     }
+
+
+def _known_size(sizes: Iterable[int | None]) -> str | None:
+    """The sum of those that are known; None if that is nothing."""
+    known = [size for size in sizes if size is not None]
+    return page_texts.size(sum(known)) if sum(known) else None
+
+
+def _fetched(record: StageRecord | None) -> str:
+    """What the tasks of a stage fetched from other hosts, in words."""
+    fetched = None if record is None else record.fetched
+    if not fetched:
+        return ""
+    ahead = page_texts.size(fetched.queued_bytes_max)
+    return f"Its tasks {fetched}; up to {ahead} asked for ahead of a reader."
 
 
 def _tasks_shown(stage: SeenStage) -> list[Values]:
@@ -187,6 +203,9 @@ def stage_page(look: Look, number: int, stage_number: int) -> Values:
     order = sorted(range(row["partitions"]), key=lambda p: -manifest.partition_bytes[p])
     total = len(manifest.chosen)
     tasks = list(islice(task_rows(stage), at, at + PAGE_ROWS))
+    path = f"/runs/{number}/stages/{stage_number}"
+    largest, largest_links = look.page(path, order, at="partitions_at")
+    others = {name: text for name, text in look.asked.items() if name != "at"}
     return {
         "title": f"Stage {stage_number} of run {number}",
         "s": row,
@@ -197,7 +216,9 @@ def stage_page(look: Look, number: int, stage_number: int) -> Values:
             ("partitions", page_texts.number(row["partitions"]), ""),
             ("largest partition", page_texts.size(row["largest_partition_bytes"]), ""),
             ("skew", page_texts.times(row["skew"]) or None, " of the mean"),
+            ("spilled", _known_size([row["spilled_bytes"]]), " of its tasks' rows"),
         ],
+        "fetched": _fetched(stage.record),
         "skew": partition_bars(manifest.partition_bytes),
         "largest": [
             {
@@ -206,13 +227,12 @@ def stage_page(look: Look, number: int, stage_number: int) -> Values:
                 "bytes": manifest.partition_bytes[p],
                 "share": manifest.partition_bytes[p] / mean if mean else None,
             }
-            for p in order[:_LARGEST]
+            for p in largest
         ],
+        "largest_links": largest_links,
         "lanes": task_lanes(_tasks_shown(stage)),
         "tasks": tasks,
-        "links": page_links(
-            f"/runs/{number}/stages/{stage_number}", {}, at=at, rows=len(tasks), total=total
-        ),
+        "links": page_links(path, others, at=at, rows=len(tasks), total=total),
     }
 
 
@@ -236,7 +256,8 @@ def keys_page(look: Look, number: int, stage_number: int, partition: int) -> Val
     batches = list(islice(shuffle.batches(partition, keys), _KEY_BATCHES))
     rows = pa.Table.from_batches(batches) if batches else None
     read = 0 if rows is None else rows.num_rows
-    counted = [] if rows is None else _counted(rows, keys)
+    path = f"/runs/{number}/stages/{stage_number}/keys/{partition}"
+    shown, links = _counted(look, path, rows, keys)
     whole = stage.manifest.partition_rows[partition]
     of = "all" if read == whole else "the first"
     return {
@@ -252,15 +273,23 @@ def keys_page(look: Look, number: int, stage_number: int, partition: int) -> Val
                 "rows": row["n"],
                 "share": row["n"] / read,
             }
-            for row in counted
+            for row in shown
         ],
+        "links": links,
     }
 
 
-def _counted(rows: pa.Table, keys: list[str]) -> list[Values]:
-    counts = rows.group_by(keys).aggregate([([], "count_all")]).rename_columns([*keys, "n"])
-    found: list[Values] = counts.sort_by([("n", "descending")]).slice(0, _KEYS_SHOWN).to_pylist()
-    return found
+def _counted(
+    look: Look, path: str, rows: pa.Table | None, keys: list[str]
+) -> tuple[list[Values], Values | None]:
+    """A page of the keys, most rows first, and the links to the others."""
+    if rows is None:
+        return [], None
+    # In one thread, keys with as many rows have the same order on every page.
+    groups = rows.group_by(keys, use_threads=False).aggregate([([], "count_all")])
+    counts = groups.rename_columns([*keys, "n"]).sort_by([("n", "descending")])
+    at = look.whole("at")
+    return look.page(path, counts.slice(at, PAGE_ROWS).to_pylist(), total=counts.num_rows)
 
 
 def compare_page(look: Look, memory: RunMemory) -> Values:
@@ -307,6 +336,7 @@ def _pair(name: str, a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -
             both("seconds", page_texts.seconds, worse=True),
             both("rows", page_texts.number),
             both("bytes", page_texts.size),
+            both("spilled_bytes", page_texts.size, worse=True),
             (reused(a), reused(b), ""),
         ],
         "reasons": [] if b is None else b.get("reasons", []),

@@ -36,12 +36,11 @@ def step_page(look: Look, name: str, step_name: str) -> Values:
             )
         state = now.states[step_name]
         calls = last_call_rows(job, step_name, CALLS_SEEN)
-        letters = [
-            t for s in (*part.fused, part.name) for _, t in last_letters(job, _LETTERS_SHOWN, s)
-        ]
+        letters = _letters(job, part)
         charges = last_charge_rows(job, step_name, CALLS_SEEN)
         units, links = _units(look, job, part)
-    shown = pa.concat_tables(letters).sort_by([("at", "descending")]) if letters else None
+    path = f"/jobs/{quote(name)}/steps/{quote(step_name)}"
+    errors, error_links = look.page(path, call_errors(charges), at="errors_at")
     return {
         "title": f"{step_name} of {name}",
         "job": name,
@@ -62,7 +61,8 @@ def step_page(look: Look, name: str, step_name: str) -> Values:
         "calls_chart": calls_chart(calls),
         "calls_note": calls_note(calls),
         "latency": latency(charges),
-        "call_errors": call_errors(charges),
+        "call_errors": errors,
+        "error_links": error_links,
         "all_charges": hops.charges_journal(name, step_name),
         "all_letters": [hops.dead_letters(name, called) for called in (*part.fused, part.name)],
         "charges_seen": charges.num_rows,
@@ -70,9 +70,20 @@ def step_page(look: Look, name: str, step_name: str) -> Values:
         "units": units,
         "unit_links": links,
         "calls": calls.slice(0, _CALLS_SHOWN).to_pylist(),
-        "letters": [] if shown is None else shown.slice(0, _LETTERS_SHOWN).to_pylist(),
+        "letters": letters,
         "letter_count": step.dead_letters,
     }
+
+
+def _letters(job: SeenJob, part: JobPart) -> list[Values]:
+    """The last dead letters of a step and of those that run with it."""
+    called = (*part.fused, part.name)
+    tables = [table for s in called for _, table in last_letters(job, _LETTERS_SHOWN, s)]
+    if not tables:
+        return []
+    newest = pa.concat_tables(tables).sort_by([("at", "descending")])
+    rows: list[Values] = newest.slice(0, _LETTERS_SHOWN).to_pylist()
+    return rows
 
 
 def _units(look: Look, job: SeenJob, part: JobPart) -> tuple[list[Values], Values]:

@@ -12,6 +12,17 @@ from millrace.reads.model.checkpoint import RolledBack, ShownClock
 from millrace.reads.model.clock_windows import Visible
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.model.session_messages import ToSession, ToSlice
+from millrace.reads.slice.outbox import SentSoFar
+
+
+@dataclass(frozen=True, slots=True)
+class MemberUsage:
+    """What a member takes and has sent."""
+
+    disk_bytes: int
+    """Of its queue."""
+    sent: tuple[SentSoFar, ...]
+    """By its slice, to each queue."""
 
 
 class Members(Protocol):
@@ -36,8 +47,8 @@ class RunningMembers(Members, Protocol):
     def start(self) -> None:
         """Start every member and open every stream between them."""
 
-    def used_bytes(self) -> list[int]:
-        """The bytes that each queue takes on disk."""
+    def usage(self) -> list[MemberUsage]:
+        """What each member takes on disk and has sent."""
 
     def close(self) -> None:
         """Stop every member and remove its files."""

@@ -75,7 +75,9 @@ def read_status(parent: str, name: str) -> dict[str, Any] | None:
 def _status_of(document: Document) -> dict[str, Any]:
     """The status that a session saved, and its age."""
     document.wholes("disk_bytes")
-    for name in ("waiting", "long_open"):
+    lists = ("waiting", "long_open", "streams")
+    # A session of an earlier version tells of no streams.
+    for name in lists if "streams" in document.fields else lists[:2]:
         document.documents(name)
     ours = (documents.WORKSPACE, documents.CHECKSUM)
     names = {stored: name for name, stored in _STORED_AS.items()}

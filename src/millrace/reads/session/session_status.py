@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nlargest
+from typing import Final
 
 from millrace.reads.model.tags import binding_of
+from millrace.reads.session.members_port import MemberUsage
 from millrace.reads.session.session_state import SessionState
+
+_STREAMS_MAX: Final = 256
+"""Of more, the file of the status would cost time each second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +70,26 @@ class OpenStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamStatus:
+    """What a member has sent to another, or to its own queue: rows go to the member of their key.
+
+    Example:
+        >>> stream = session.status().streams[0]
+        >>> stream.sender, stream.receiver, stream.unanswered_bytes
+        (0, 0, 0)
+    """
+
+    sender: int
+    receiver: int
+    rows: int
+    bytes: int
+    unanswered_bytes: int
+    """Sent, and not accepted by the receiver yet."""
+    is_blocked: bool
+    """Whether more rows wait until it accepts some."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStatus:
     """A session at a moment.
 
@@ -84,6 +110,8 @@ class SessionStatus:
     """Those of them that have been open for longer than the limit."""
     disk_bytes: tuple[int, ...]
     """Of each member."""
+    streams: tuple[StreamStatus, ...]
+    """Between members; of very many those with most bytes that are not accepted yet."""
 
 
 class OpenSince:
@@ -103,7 +131,7 @@ class OpenSince:
 def status_of(
     state: SessionState,
     since: OpenSince,
-    disk_bytes: Sequence[int],
+    usage: Sequence[MemberUsage],
     *,
     now_ms: int,
     open_ms_max: int,
@@ -139,7 +167,30 @@ def status_of(
         waiting=tuple(waiting),
         open=tuple(opened),
         long_open=tuple(status for status in opened if status.age_ms > open_ms_max),
-        disk_bytes=tuple(disk_bytes),
+        disk_bytes=tuple(member.disk_bytes for member in usage),
+        streams=_streams(usage),
+    )
+
+
+def _streams(usage: Sequence[MemberUsage]) -> tuple[StreamStatus, ...]:
+    """The streams that had rows, by their ends."""
+    used = [
+        (number, queue, sent)
+        for number, member in enumerate(usage)
+        for queue, sent in enumerate(member.sent)
+        if sent.rows
+    ]
+    fullest = nlargest(_STREAMS_MAX, used, lambda one: (one[2].unanswered_bytes, one[2].bytes))
+    return tuple(
+        StreamStatus(
+            sender=number,
+            receiver=queue,
+            rows=sent.rows,
+            bytes=sent.bytes,
+            unanswered_bytes=sent.unanswered_bytes,
+            is_blocked=sent.is_blocked,
+        )
+        for number, queue, sent in sorted(fullest, key=lambda one: one[:2])
     )
 
 

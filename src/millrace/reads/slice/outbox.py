@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from millrace.reads.queue.queue_messages import Flush, QueueRows
+
+
+@dataclass(frozen=True, slots=True)
+class SentSoFar:
+    """What a slice has sent to one queue."""
+
+    rows: int
+    bytes: int
+    unanswered_bytes: int
+    """Of these bytes: those that the queue has not accepted yet."""
+    is_blocked: bool
+    """Whether more rows wait until it has."""
 
 
 class Outbox:
@@ -18,6 +31,7 @@ class Outbox:
         self._sent: deque[tuple[int, int]] = deque()  # number and bytes of what is unanswered
         self._unanswered = 0
         self._number = 0
+        self._rows = self._bytes = 0
 
     @property
     def is_blocked(self) -> bool:
@@ -43,9 +57,15 @@ class Outbox:
                 if self._unanswered and self._unanswered + size > self._window:
                     break
                 self._unanswered += size
+                self._rows += message.batch.num_rows
+                self._bytes += size
                 self._sent.append((message.number, size))
             out.append(self._waiting.popleft())
         return out
+
+    def sent(self) -> SentSoFar:
+        """What was sent so far."""
+        return SentSoFar(self._rows, self._bytes, self._unanswered, self.is_blocked)
 
     def on_taken(self, number: int) -> None:
         """The queue has accepted this message and all before it."""

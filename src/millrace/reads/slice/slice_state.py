@@ -128,7 +128,7 @@ class SliceState:
         self._gathering = Gathering()
         self._flush = FlushCycle(queues)
         self._in_flight: SliceProgress | None = None
-        self._outboxes = [Outbox(limits.window_bytes_max) for _ in range(queues)]
+        self.outboxes = [Outbox(limits.window_bytes_max) for _ in range(queues)]
         self._is_pushed_back = False
 
     # From the session.
@@ -256,7 +256,7 @@ class SliceState:
         """A queue has accepted rows, or has everything up to a flush."""
         match reply:
             case RowsAccepted(number):
-                self._outboxes[queue].on_taken(number)
+                self.outboxes[queue].on_taken(number)
             case Flushed(cycle):
                 if self._flush.on_flushed(queue, cycle):
                     assert self._in_flight is not None
@@ -281,7 +281,7 @@ class SliceState:
         cycle = self._flush.begin()
         if cycle is not None:
             self._in_flight = self._gathering.take(self._sequences)
-            for outbox in self._outboxes:
+            for outbox in self.outboxes:
                 outbox.flush(cycle)
         yield from self._sent()
         if self._is_blocked() != self._is_pushed_back:
@@ -298,7 +298,7 @@ class SliceState:
     # Inside.
     def _let_go(self, ready: ReadyRows) -> Iterator[ToQueue]:
         """Sequence rows as they came, those of a tag together; then send them in their order."""
-        rows_max = _LET_GO_ROWS * len(self._outboxes)
+        rows_max = _LET_GO_ROWS * len(self.outboxes)
         keep = np.concatenate([self._sequenced(*piece) for piece in ready.as_they_came(rows_max)])
         message_rows = max(1, self._limits.message_bytes_target // self._chunks.row_bytes)
         for places in ready.in_order(keep).pieces(rows_max):
@@ -323,8 +323,8 @@ class SliceState:
         pieces = max(1, rows.nbytes // self._limits.message_bytes_target)
         count = -(-rows.num_rows // pieces)
         for begin in range(0, rows.num_rows, count):
-            self._outboxes[owner].rows(rows.slice(begin, count))
-            yield from (ToQueue(owner, message) for message in self._outboxes[owner].ready())
+            self.outboxes[owner].rows(rows.slice(begin, count))
+            yield from (ToQueue(owner, message) for message in self.outboxes[owner].ready())
 
     def _hints(
         self, chunk: int, places: Ints, rows: Stamped, done: RowOutcomes
@@ -350,11 +350,11 @@ class SliceState:
         return hints, hinted
 
     def _sent(self) -> Iterator[ToQueue]:
-        for number, outbox in enumerate(self._outboxes):
+        for number, outbox in enumerate(self.outboxes):
             yield from (ToQueue(number, message) for message in outbox.ready())
 
     def _is_blocked(self) -> bool:
-        return any(outbox.is_blocked for outbox in self._outboxes)
+        return any(outbox.is_blocked for outbox in self.outboxes)
 
     def _set_left(self, tags: Ints, left: Floats) -> None:
         """How many rows can be read of tags at once, as far as is known."""

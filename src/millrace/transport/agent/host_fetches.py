@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from millrace.ids import AttemptId, FolderId
+from millrace.metrics.process_metrics import FETCH_QUEUE_BYTES, FETCH_QUEUE_PARTITIONS
 from millrace.shuffle.partition_entries import PartitionMeta
 from millrace.transport.agent.host_queues import HostQueues
 from millrace.wakeup import WorkerThread
@@ -43,20 +44,26 @@ FetchGroup = Callable[[FolderId, Sequence[PartitionRequest], Delivery], None]
 
 
 class HostFetches:
-    """One read of many ranges. `waited` is told how long the reader waited each time."""
+    """One read of many ranges.
+
+    `waited` is told how long the reader waited each time, `queued` how many bytes were asked for
+    and not taken yet, when more were.
+    """
 
     def __init__(
         self,
         requests: Iterable[PartitionRequest],
         fetch: FetchGroup,
         waited: Callable[[float], None],
+        queued: Callable[[int], None],
         *,
         hosts_at_once: int,
         bytes_max: int,
         ranges_max: int,
     ) -> None:
         self._requests = iter(requests)
-        self._fetch, self._waited, self._hosts_at_once = fetch, waited, hosts_at_once
+        self._fetch, self._hosts_at_once = fetch, hosts_at_once
+        self._waited, self._queued = waited, queued
         self._queues = HostQueues(bytes_max=bytes_max, ranges_max=ranges_max)
         self._changed = threading.Condition()
         self._refused: PartitionRequest | None = None
@@ -77,19 +84,22 @@ class HostFetches:
                     return
                 yield self._take(number)
                 with self._changed:
-                    del self._admitted[number]
+                    self._leave(self._admitted.pop(number))
                     self._queues.on_taken(number)
                 number += 1
         finally:
             with self._changed:
                 self._is_ended = True
                 self._done.clear()
+                for left in self._admitted.values():
+                    self._leave(left)
 
     def _admit(self) -> None:
         """Queue what there is room for, and begin to fetch it."""
         with self._changed:
             if not self._is_all and self._queues.wants_more():
                 self._admit_some()
+                self._queued(self._queues.bytes)
             is_only_host = self._is_all and not self._running and self._queues.hosts_ready() == 1
             starting = min(self._queues.hosts_ready(), self._hosts_at_once - self._running)
             if not is_only_host:
@@ -113,6 +123,14 @@ class HostFetches:
                 self._refused = request
                 return
             self._admitted[number] = request
+            FETCH_QUEUE_BYTES.add(request[2].bytes)
+            FETCH_QUEUE_PARTITIONS.add()
+
+    @staticmethod
+    def _leave(request: PartitionRequest) -> None:
+        """A range is no longer in the queue: it was taken, or its reader has ended."""
+        FETCH_QUEUE_BYTES.add(-request[2].bytes)
+        FETCH_QUEUE_PARTITIONS.add(-1)
 
     def _take(self, number: int) -> pa.Buffer:
         """The bytes of a range, once they are there."""

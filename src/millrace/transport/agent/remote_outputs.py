@@ -192,6 +192,7 @@ class Agents:
             requests,
             self._fetch_group,
             lambda seconds: self._count(FetchCounts(waits=1, waited_s=seconds)),
+            lambda size: self._count(FetchCounts(queued_bytes_max=size)),
             hosts_at_once=config.fetch_hosts_at_once,
             bytes_max=config.fetch_memory_bytes_max,
             ranges_max=config.fetch_ranges_max,

@@ -29,7 +29,12 @@ from millrace.reads.model.clock_windows import Visible
 from millrace.reads.model.routing import Extract
 from millrace.reads.model.session_messages import Pressure, Reported, ToSlice
 from millrace.reads.session.failed_reads import failure_kind, unreadable_rows
-from millrace.reads.session.members_port import MakeMembers, MembersRequest, RunningMembers
+from millrace.reads.session.members_port import (
+    MakeMembers,
+    MembersRequest,
+    MemberUsage,
+    RunningMembers,
+)
 from millrace.transport.flight.tls import own_certificate, trusted_roots
 from millrace.transport.members.lost_links import LostLinks
 from millrace.transport.members.member_client import MemberClient
@@ -156,9 +161,9 @@ class FlightMembers:
         """Every queue ignores its disk limit, or keeps to it again."""
         self._ask(lambda client: client.set_disk_limit(is_on=is_on))
 
-    def used_bytes(self) -> list[int]:
+    def usage(self) -> list[MemberUsage]:
         """What each queue takes on disk."""
-        return self._ask(lambda client: client.stats().used_bytes)
+        return self._ask(lambda client: client.stats().usage())
 
     def close(self) -> None:
         """Stop them all."""
@@ -338,9 +343,9 @@ class InProcess:
         """See `Members.set_disk_limit`."""
         self.members.set_disk_limit(is_on=is_on)
 
-    def used_bytes(self) -> list[int]:
-        """See `RunningMembers.used_bytes`."""
-        return self.members.used_bytes()
+    def usage(self) -> list[MemberUsage]:
+        """See `RunningMembers.usage`."""
+        return self.members.usage()
 
     def close(self) -> None:
         """See `RunningMembers.close`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -20,6 +20,8 @@ import pyarrow.flight as fl
 from millrace.config import Config
 from millrace.errors import MillraceError
 from millrace.reads.member import Member
+from millrace.reads.session.members_port import MemberUsage
+from millrace.reads.slice.outbox import SentSoFar
 from millrace.transport.flight.byte_batches import BYTES
 from millrace.transport.flight.guarded_server import (
     Admission,
@@ -75,6 +77,12 @@ class MemberStats(WireMessage, frozen=True):
     """On disk."""
     streams: int
     """That were opened to it."""
+    sent: list[tuple[int, int, int, bool]]
+    """By its slice to each queue: see `SentSoFar`."""
+
+    def usage(self) -> MemberUsage:
+        """What it takes and has sent."""
+        return MemberUsage(self.used_bytes, tuple(SentSoFar(*values) for values in self.sent))
 
 
 class MemberCalls(Protocol):
@@ -218,7 +226,9 @@ class MemberServer(GuardedServer):
         return [b""]
 
     def _stats(self, _context: fl.ServerCallContext, _body: pa.Buffer) -> Iterable[bytes]:
-        return [MemberStats(self._served.member.used_bytes(), self.streams).to_json()]
+        member = self._served.member
+        sent = [astuple(one) for one in member.sent()]
+        return [MemberStats(member.used_bytes(), self.streams, sent).to_json()]
 
     def _stop(self, _context: fl.ServerCallContext, _body: pa.Buffer) -> Iterable[bytes]:
         self._served.stop()

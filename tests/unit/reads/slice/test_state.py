@@ -67,7 +67,7 @@ def test_a_slice_that_is_pushed_back_waits_for_the_queue_and_not_for_the_time() 
     assert state.next_fetch(FAR) is None
     assert state.on_reply(0, RowsAccepted(1)) == []
     assert len(list(state.step(FAR))) == 1
-    assert np.array_equal(state._outboxes[0]._sent, [(2, state._outboxes[0]._unanswered)])
+    assert np.array_equal(state.outboxes[0]._sent, [(2, state.outboxes[0]._unanswered)])
     broker.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from tests.unit.transport.agent_kit import TOKEN, Serve, make_host
 from millrace.config import Config
 from millrace.errors import AgentUnreachable
 from millrace.ids import AttemptId, FolderId, ReducePartition
+from millrace.metrics.process_metrics import FETCH_QUEUE_BYTES, FETCH_QUEUE_PARTITIONS
 from millrace.shuffle.partition_entries import PartitionMeta
 from millrace.transport.agent.host_fetches import Delivery, HostFetches, PartitionRequest
 from millrace.transport.agent.host_queues import HostQueues
@@ -47,6 +48,7 @@ class Hosts:
     def __init__(self, *, slow: Sequence[FolderId] = (), dead: Sequence[FolderId] = ()) -> None:
         self.slow, self.dead = slow, dead
         self.sign = threading.Event()
+        self.queued: list[int] = []
         self.calls: list[tuple[FolderId, int]] = []
         self.in_memory = self.in_memory_max = 0
         self.at_once = self.at_once_max = 0
@@ -77,8 +79,8 @@ class Hosts:
         self, requests: Sequence[PartitionRequest], *, at_once: int = 8, bytes_max: int = 10_000
     ) -> HostFetches:
         return HostFetches(
-            requests, self.fetch, lambda _: None, hosts_at_once=at_once, bytes_max=bytes_max,
-            ranges_max=1024,
+            requests, self.fetch, lambda _: None, self.queued.append, hosts_at_once=at_once,
+            bytes_max=bytes_max, ranges_max=1024,
         )  # fmt: skip
 
 
@@ -208,3 +210,24 @@ def test_ranges_of_several_agents_arrive_and_are_counted(tmp_path: Path, serve: 
     assert counts.calls == 3
     assert counts.hosts == tuple(sorted(addresses))
     agents.close()
+
+
+def queued_now() -> tuple[float, float]:
+    """Bytes and partitions in queues of this process."""
+    samples = [*FETCH_QUEUE_BYTES.samples(""), *FETCH_QUEUE_PARTITIONS.samples("")]
+    return (samples[0].value, samples[1].value) if samples else (0, 0)
+
+
+def test_what_was_asked_for_ahead_is_counted_until_it_is_taken_or_its_reader_ends() -> None:
+    hosts = Hosts()
+    before = queued_now()
+    rows = hosts.read([request(A, n, 100) for n in range(4)], bytes_max=250).buffers()
+    assert isinstance(rows, Generator)
+
+    next(rows)
+    assert queued_now() == (before[0] + 200, before[1] + 2)
+    assert max(hosts.queued) == 200
+    next(rows)
+    rows.close()
+
+    assert queued_now() == before

@@ -93,7 +93,14 @@ def test_ten_members_have_110_streams_of_which_100_are_over_flight(
         assert [each.streams for each in told] == [10] * 10  # Its slice's, and nine slices'.
         put(broker, texts(0, 200), 10)
         assert next_shown(session) == sorted(texts(0, 200))
-        assert len(session.status().disk_bytes) == 10
+        status = session.status()
+        assert len(status.disk_bytes) == 10
+        sent = {(one.sender, one.receiver): one.rows for one in status.streams}
+        (reader,) = {sender for sender, _ in sent}
+        assert len(sent) == 10, "the keys of each member are among them"
+        assert sum(sent.values()) == 200
+        assert all(one.bytes >= one.unanswered_bytes for one in status.streams)
+        assert status.streams[0].sender == reader
 
 
 def test_what_is_being_read_stays_when_its_checkpoint_is_committed(

@@ -141,16 +141,23 @@ class LedgerPages:
         ]
 
     def open_transactions(
-        self, ids: Sequence[JournalId] | None = None, *, limit: int
+        self, ids: Sequence[JournalId] | None = None, *, limit: int, offset: int = 0
     ) -> list[OpenTransactionRow]:
         """Transactions that are not ended; without ids, all journals are passed over."""
         of = "" if ids is None else "AND s.journal IN (SELECT value FROM json_each(?))"
-        values = (limit,) if ids is None else (json.dumps(list(ids)), limit)
+        chosen = () if ids is None else (json.dumps(list(ids)),)
+        values = (*chosen, limit, offset)
         rows = self._db.execute(_OPEN.format(of=of), values)
         return [
             OpenTransactionRow(journal=journal, producer=producer, producer_name=name, begin=begin)
             for journal, producer, name, begin in rows
         ]
+
+    def open_count(self, journal: JournalId) -> int:
+        """How many transactions of a journal are not ended."""
+        query = "SELECT count(*) FROM sequences WHERE journal = ? AND open_begin IS NOT NULL"
+        (count,) = self._db.execute(query, (journal,)).fetchone()
+        return int(count)
 
     def totals(self) -> LedgerTotals:
         """Sums over all journals, all of which are passed."""
@@ -216,7 +223,7 @@ GROUP BY g.name ORDER BY lag DESC, g.name LIMIT ?
 _OPEN: Final = """
 SELECT j.name, s.producer, p.name, s.open_begin
 FROM sequences s JOIN journals j ON j.id = s.journal LEFT JOIN producers p ON p.id = s.producer
-WHERE s.open_begin IS NOT NULL {of} ORDER BY j.name, s.open_begin LIMIT ?
+WHERE s.open_begin IS NOT NULL {of} ORDER BY j.name, s.open_begin LIMIT ? OFFSET ?
 """
 
 
