@@ -271,7 +271,8 @@ def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> fl
         at = parsedate_to_datetime(text)
     except ValueError:
         return None
-    return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
+    moment = now or datetime.now(UTC)
+    return max(0.0, (at.replace(tzinfo=at.tzinfo or UTC) - moment).total_seconds())
 
 
 def check_provider() -> None:

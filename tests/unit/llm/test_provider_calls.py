@@ -79,6 +79,7 @@ def test_the_wait_that_a_provider_asks_for_is_read_in_each_form() -> None:
     assert retry_after_s({"retry-after": "2.5"}) == 2.5
     assert retry_after_s({"retry-after-ms": "300", "retry-after": "9"}) == 0.3
     assert retry_after_s({"retry-after": "Thu, 19 Nov 2026 04:00:10 GMT"}, now) == 10.0
+    assert retry_after_s({"retry-after": "Thu, 19 Nov 2026 04:00:10 -0000"}, now) == 10.0
     assert retry_after_s({"retry-after": "soon"}) is None
     assert retry_after_s({}) is None
 

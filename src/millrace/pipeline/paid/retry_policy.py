@@ -14,6 +14,8 @@ from millrace.pipeline.paid.call_errors import ProviderBusy
 ErrorClasses = str | type[BaseException] | Sequence[str | type[BaseException]]
 """Classes of errors, or their names, as users give them."""
 TOO_MANY: Final = 429
+WAIT_S_MAX: Final = 86_400.0
+"""No provider is waited for longer before it is asked again."""
 _SERVER_ERRORS: Final = range(500, 600)
 
 
@@ -52,7 +54,7 @@ def refusal_s(error: BaseException, now: datetime | None = None) -> float | None
     Known are `ProviderBusy` and the errors of HTTP clients, which have a response or a status.
     """
     if isinstance(error, ProviderBusy):
-        return max(0.0, error.retry_after or 0.0)
+        return _in_bounds(error.retry_after or 0.0)
     response: Any = getattr(error, "response", None)
     status = _status(error) or _status(response)
     if status != TOO_MANY and status not in _SERVER_ERRORS:
@@ -80,8 +82,8 @@ def _retry_after_s(headers: Any, now: datetime | None) -> float:  # noqa: ANN401
     in_ms, text = get("retry-after-ms"), get("retry-after") or get("Retry-After")
     try:
         if in_ms is not None:
-            return max(0.0, float(in_ms) / 1000)
-        return max(0.0, float(text)) if text is not None else 0.0
+            return _in_bounds(float(in_ms) / 1000)
+        return _in_bounds(float(text)) if text is not None else 0.0
     except (TypeError, ValueError):
         pass
     try:
@@ -89,4 +91,9 @@ def _retry_after_s(headers: Any, now: datetime | None) -> float:  # noqa: ANN401
     except (TypeError, ValueError):
         return 0.0
     moment = now or datetime.now(UTC)
-    return max(0.0, (at.replace(tzinfo=at.tzinfo or UTC) - moment).total_seconds())
+    return _in_bounds((at.replace(tzinfo=at.tzinfo or UTC) - moment).total_seconds())
+
+
+def _in_bounds(wait_s: float) -> float:
+    """A wait that a clock can count: "inf" and 1e400 are numbers, too."""
+    return min(max(0.0, wait_s), WAIT_S_MAX)
