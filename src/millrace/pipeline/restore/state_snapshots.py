@@ -20,7 +20,7 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.row_format import OFFSET
 from millrace.pipeline.large import large_values as large
 from millrace.pipeline.state.state_rows import KEPT_NUMBER
-from millrace.pipeline.state.state_table import StateTable
+from millrace.pipeline.state.state_table import RUN_BYTES_MAX, StateTable
 
 SNAPSHOT_ROWS: Final = 1_000_000
 """Rows of a file, at most."""
@@ -110,18 +110,24 @@ def snapshot_files(record: SnapshotRecord, workspace: str) -> Iterator[pa.Table]
 
 
 def load_snapshot(kept: StateTable, record: SnapshotRecord, workspace: str) -> None:
-    """Add the rows of a snapshot to an empty state: at once, so that they are sorted once."""
-    batches = [
-        batch
-        for table in snapshot_files(record, workspace)
-        for batch in table.combine_chunks().to_batches()
-    ]
+    """Add the rows of a snapshot to an empty state: many at once, since each run is sorted."""
+    batches, size = list[pa.RecordBatch](), 0
+    for table in snapshot_files(record, workspace):
+        if batches and size + table.nbytes > RUN_BYTES_MAX:
+            _load(kept, batches)
+            batches, size = [], 0
+        batches += table.combine_chunks().to_batches()
+        size += table.nbytes
+    _load(kept, batches)
+    kept.next_number = record.next_number
+
+
+def _load(kept: StateTable, batches: list[pa.RecordBatch]) -> None:
     if batches:
         rows = [batch.select(kept.schema.names).cast(kept.schema) for batch in batches]
         numbers = [batch.column(KEPT_NUMBER).to_numpy() for batch in batches]
         hashes = [batch.column(KEPT_HASH).to_numpy() for batch in batches]
         kept.load(pa.concat_batches(rows), np.concatenate(numbers), np.concatenate(hashes))
-    kept.next_number = record.next_number
 
 
 def _pieces(kept: StateTable) -> Iterator[pa.Table]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.limits import GIB
 from millrace.pipeline.state.state_rows import HASH, KEPT_NUMBER, REPLACES, added
 
 Hashes = npt.NDArray[np.int32]
@@ -26,6 +27,8 @@ _GROWTH: Final = 4
 """A run is merged with the next smaller one unless it is this many times as large."""
 _DEAD_SHARE_MAX: Final = 0.5
 """A run with a larger share of rows that were taken out is written anew."""
+RUN_BYTES_MAX: Final = GIB
+"""Runs are not merged beyond this: a column of texts has 2 GiB at most."""
 
 
 @dataclass(slots=True)
@@ -56,6 +59,11 @@ class _SortedRun:
         if order is None:
             order = self.by_time[column] = _TimeOrder.of(self.rows.column(column))
         return order.due(bound, self.is_live)
+
+    @property
+    def has_many_dead(self) -> bool:
+        """Whether it is worth being written anew."""
+        return self.live < len(self.hashes) * _DEAD_SHARE_MAX
 
     def take_out(self, positions: Numbers) -> None:
         self.is_live[positions] = False
@@ -188,28 +196,40 @@ class StateTable:
                 count,
             )
         )
-        while len(self._runs) > 1 and self._runs[-2].live < _GROWTH * self._runs[-1].live:
-            self._merge(2)
-        first = self._runs[0]
-        if first.live < len(first.hashes) * _DEAD_SHARE_MAX:
-            self._merge(len(self._runs))
+        while (
+            len(self._runs) > 1
+            and self._runs[-2].live < _GROWTH * self._runs[-1].live
+            and _fits(self._runs[-2:])
+        ):
+            self._merge(len(self._runs) - 2, len(self._runs))
+        if self._runs[0].has_many_dead and _fits(self._runs):
+            self._merge(0, len(self._runs))
+        elif not _fits(self._runs):
+            for place, run in enumerate(self._runs):
+                if run.has_many_dead:
+                    self._merge(place, place + 1)
 
-    def _merge(self, count: int) -> None:
-        """Write the last runs as one, without the rows that were taken out."""
-        some = self._runs[-count:]
+    def _merge(self, begin: int, end: int) -> None:
+        """Write neighbouring runs as one, without the rows that were taken out."""
+        some = self._runs[begin:end]
         hashes = np.concatenate([run.hashes[run.is_live] for run in some])
         numbers = np.concatenate([run.numbers[run.is_live] for run in some])
         rows = pa.concat_batches([run.rows.filter(pa.array(run.is_live)) for run in some])
         order = np.argsort(hashes, kind="stable")
         taken = rows.take(pa.array(order))
         live = np.ones(len(order), np.bool_)
-        self._runs[-count:] = [_SortedRun(hashes[order], numbers[order], taken, live, len(order))]
+        self._runs[begin:end] = [_SortedRun(hashes[order], numbers[order], taken, live, len(order))]
 
     def _one_batch(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         if not parts:
             schema = pa.schema([pa.field(KEPT_NUMBER, pa.int64()), *self.schema])
             return pa.RecordBatch.from_pylist([], schema)
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+
+def _fits(runs: Sequence[_SortedRun]) -> bool:
+    """Whether runs can be written as one."""
+    return sum(int(run.rows.nbytes) for run in runs) <= RUN_BYTES_MAX
 
 
 def _numbered(rows: pa.RecordBatch, numbers: Numbers) -> pa.RecordBatch:
