@@ -24,6 +24,8 @@ _CHECKPOINT: Final = re.compile(
 _FILE_ACTIONS: Final = ("add", "remove", "cdc")
 _STATE_COLUMNS: Final = ("protocol", "metaData", "txn")
 _FILE_COLUMNS: Final = ("add", "remove")
+_UNLISTED_MAX: Final = 100
+"""So many versions that a listing lacks are looked for one by one."""
 Action = dict[str, Any]
 
 
@@ -217,6 +219,10 @@ def _versions(folder: TableFolder, version: int | None) -> tuple[_Checkpoint | N
     begin = 0 if checkpoint is None else checkpoint.version + 1
     wanted = range(begin, version + 1)
     missing = [number for number in wanted if number not in numbers]
+    if 0 < len(missing) <= _UNLISTED_MAX:
+        # A listing of a disk can lack a file that came meanwhile, and have one that came later.
+        paths = {folder.path(commit_name(number)): number for number in missing}
+        missing = [paths[path] for path in folder.missing(list(paths))]
     if missing:
         last = max([*numbers, begin - 1])
         raise kind(

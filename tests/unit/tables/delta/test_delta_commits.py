@@ -357,3 +357,19 @@ def test_texts_in_a_log_may_have_ends_of_lines_of_their_own(tmp_path: Path) -> N
     folder = TableFolder(str(table), None)
     found = {add["partitionValues"]["p"] for add in read_files(folder, 0)}
     assert found == set(odd["p"].to_pylist())
+
+
+def test_a_listing_may_lack_a_version_that_came_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "t"
+    for place in (1, 2, 3):
+        append(table, rows(place), place=place)
+    real = TableFolder.log_names
+    skipped = f"{2:020}.json"
+    monkeypatch.setattr(TableFolder, "log_names", lambda s: [n for n in real(s) if n != skipped])
+    assert state_of(table).version == 3
+    assert len(read_files(TableFolder(str(table), None), 3)) == 3
+    os.unlink(table / "_delta_log" / skipped)
+    with pytest.raises(DataLost, match="lacks version 2"):
+        state_of(table)
