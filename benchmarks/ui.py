@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import multiprocessing
 import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,11 +29,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 import millrace as mr
 from millrace.ids import AttemptId, QueryId, StageId
 from millrace.journal.broker import Broker
+from millrace.metrics.process_metrics import COMMIT_REQUESTS, COMMIT_SECONDS
 from millrace.pipeline.core import hops, job_events
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_record import RECORDED, JobPart, JobRecord
@@ -43,6 +47,8 @@ from millrace.workspace import runtime_of
 
 JOB = "captions"
 UNITS = 16
+_BLOCK_S = 1.0
+_ASKED_FIRST = 20
 ROWS = pa.schema([("n", pa.int64())])
 PAGES = (
     "/",
@@ -289,45 +295,81 @@ def appends(broker: Broker, seconds: float) -> tuple[int, float]:
     return commits, (time.process_time() - cpu) / commits
 
 
-def overhead(folder: Path, seconds: float) -> dict[str, float]:
-    """CPU of a commit in the owner's process, with and without a page that follows it."""
-    with mr.open(folder) as ws:
+def overhead(folder: Path, rounds: int) -> dict[str, object]:
+    """How much more CPU a commit takes in its owner's process, by an open page and by counting.
+
+    A page asks once a second, which no measurement sees beside what else a machine does. So pages
+    are asked for without a pause in every second block, and what that costs is divided by how many.
+    """
+    spawned = multiprocessing.get_context("spawn")
+    asked, more, alone, rates = spawned.Value("q", 0), [], [], []
+    with mr.open(folder) as ws, server(folder) as (port, _):
         broker = runtime_of(ws).joined_broker()
         broker.create("busy", ROWS)
-        appends(broker, 1)
-        alone, watched = [], []
-        with server(folder) as (port, _):
-            for _ in range(3):
-                alone.append(appends(broker, seconds)[1])
-                looker = subprocess.Popen(
-                    [sys.executable, __file__, "--look", str(port), "--seconds", str(seconds)]
-                )
-                watched.append(appends(broker, seconds)[1])
-                looker.wait(60)
-    return {"alone_us": min(alone) * 1e6, "watched_us": min(watched) * 1e6}
+        appends(broker, _BLOCK_S)
+        looker = spawned.Process(target=look, args=(port, asked), daemon=True)
+        looker.start()
+        try:
+            while asked.value < _ASKED_FIRST:
+                time.sleep(0.1)
+            for _ in range(rounds):
+                os.kill(looker.pid or 0, signal.SIGSTOP)
+                alone.append(appends(broker, _BLOCK_S)[1])
+                os.kill(looker.pid or 0, signal.SIGCONT)
+                before = asked.value
+                watched = appends(broker, _BLOCK_S)[1]
+                rates.append((asked.value - before) / _BLOCK_S)
+                more.append(watched / alone[-1] - 1)
+        finally:
+            looker.kill()
+            looker.join(60)
+    commit_us = float(np.median(alone)) * 1e6
+    each = np.array(more) / np.array(rates)
+    return {
+        "commit_us": round(commit_us, 1),
+        "pages_per_s": round(float(np.median(rates)), 1),
+        "watched": with_interval(each),
+        "counted": round(counting_us() / commit_us, 5),
+    }
 
 
-def look(port: int, seconds: float) -> None:
-    """What an open page does: asks again each second."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+def counting_us() -> float:
+    """CPU of what a commit counts: the seconds that it took, and its requests."""
+    count, cpu = 100_000, time.process_time()
+    for _ in range(count):
+        COMMIT_SECONDS.note(0.001)
+        COMMIT_REQUESTS.add()
+    return (time.process_time() - cpu) / count * 1e6
+
+
+def with_interval(values: npt.NDArray[np.float64]) -> list[float]:
+    """The median, and what it lies between with 95 %, by drawing the values again."""
+    drawn = np.random.default_rng(4).choice(values, (2_000, len(values)))
+    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
+    return [round(float(value), 5) for value in (np.median(values), low, high)]
+
+
+def look(port: int, asked: Any) -> None:  # noqa: ANN401 - a number that processes share
+    """Ask for a page, again and again."""
+    while True:
         ask(port, "/journal/busy")
-        time.sleep(1)
+        asked.value += 1
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="a hundredth of it, to try this out")
-    parser.add_argument("--look", type=int)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--overhead", type=int, default=20, help="rounds of it")
+    parser.add_argument("--only-overhead", action="store_true")
     given = parser.parse_args()
-    if given.look:
-        look(given.look, given.seconds)
-        return
     part = 100 if given.small else 1
     folder = Path(tempfile.mkdtemp(prefix="mr-ui-"))
     try:
+        if given.only_overhead:
+            mr.open(folder / "mill", create=True).close()
+            print(json.dumps(overhead(folder / "mill", given.overhead)))
+            return
         with mr.open(folder / "mill") as ws:
             broker = runtime_of(ws).joined_broker()
             make_journals(broker, 100_000 // part)
@@ -344,7 +386,7 @@ def main() -> None:
         for page, each in took.items():
             walls, cpus = ([pair[n] * 1000 for pair in each] for n in (0, 1))
             print(f"{page:32} longest {max(walls):6.0f} ms, CPU {sum(cpus) / len(cpus):5.0f} ms")
-        cost = overhead(folder / "mill", given.seconds)
+        cost = overhead(folder / "mill", given.overhead)
         result = {
             "benchmark": "ui",
             "pages": len(pages),
@@ -353,9 +395,7 @@ def main() -> None:
             "p95_ms": round(every[int(len(every) * 0.95)] * 1000, 1),
             "max_ms": round(every[-1] * 1000, 1),
             "cpu_p95_ms": round(used[int(len(used) * 0.95)] * 1000, 1),
-            "commit_cpu_us_alone": round(cost["alone_us"], 1),
-            "commit_cpu_us_watched": round(cost["watched_us"], 1),
-            "overhead": round(cost["watched_us"] / cost["alone_us"] - 1, 4),
+            "overhead": cost,
             "load": round(os.getloadavg()[0], 1),
         }
         print(json.dumps(result))

@@ -336,7 +336,6 @@ def _pair(name: str, a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -
             both("seconds", page_texts.seconds, worse=True),
             both("rows", page_texts.number),
             both("bytes", page_texts.size),
-            both("spilled_bytes", page_texts.size, worse=True),
             (reused(a), reused(b), ""),
         ],
         "reasons": [] if b is None else b.get("reasons", []),
