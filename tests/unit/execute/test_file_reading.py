@@ -17,7 +17,7 @@ from tests.unit.execute.test_query_run import HereRunner, start
 from tests.unit.execute.test_shared_stages import BROADCAST, shuffles_of
 
 import millrace as mr
-from millrace.engine import duckdb_engine, duckdb_instances
+from millrace.engine import duckdb_engine, duckdb_instances, operator_profile
 from millrace.execute.task_runner import TaskWork, Watch
 
 GROUPS, GROUP_ROWS = 20, 500
@@ -46,6 +46,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
             count.bytes += profile["io"]["total_bytes_read"]
 
     monkeypatch.setattr(duckdb_engine, "borrowed", profiled)
+    # Queries ask for what they spill alone.
+    monkeypatch.setattr(operator_profile, "_SPILLED_ALONE", "SET enable_profiling = 'no_output'")
     return count
 
 
